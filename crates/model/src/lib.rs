@@ -1,1 +1,32 @@
-//! Nouns.
+//! Nouns: what Zaffre talks about, with the rules that make a value legal.
+//!
+//! No I/O, no clock, no async, no text formats of Azure (those live in `wire`). Everything here is a value: it can be
+//! compared, stored and sent. Types that a log or a checkpoint keeps derive `Serialize`; their JSON is the stored format,
+//! so a renamed field is a format change (see CONTRIBUTING.md).
+
+pub mod batch;
+pub mod cluster;
+pub mod document;
+pub mod engine;
+pub mod event;
+pub mod id;
+pub mod node;
+pub mod run;
+pub mod unit;
+pub mod view;
+pub mod why;
+
+pub use batch::{BatchSpec, Progress, Ranges};
+pub use cluster::{ClusterSpec, Quotas, Size, Tier};
+pub use document::{Declared, DocKey, Document, Kind};
+pub use engine::{
+    Action, BlobPath, Errand, ErrandSeen, Exit, Mailbox, NodeSeen, NodeSpec, Observed, Parcel,
+    Phase, TaskSeen, TaskSpec,
+};
+pub use event::{Answer, BatchEvent, Command, Event, NodeEvent, Refusal, RunEvent};
+pub use id::{ComputeId, Id, JobId, Name, NodeId, TaskId, Workspace};
+pub use node::{NodeRecord, NodeState};
+pub use run::{Outcome, RunRecord, RunSpec, RunState, Work};
+pub use unit::{Attempt, Bytes, MilliCpu, Millis, Resources, Shortage, Time};
+pub use view::{ClusterRecord, View};
+pub use why::Why;

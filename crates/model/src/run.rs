@@ -1,0 +1,147 @@
+//! Jobs that run: what they are, how they stand, what is known of them.
+//!
+//! J1 a run ends once: `Done` is never left;
+//! J2 a run that is not done either progresses or carries the `Why` it waits for;
+//! J3 losing a node is not an outcome: the run goes back to `Queued` (R-61 apart).
+
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::{
+    batch::{BatchSpec, Progress},
+    engine::TaskSpec,
+    id::{ComputeId, JobId, NodeId},
+    unit::{Attempt, Millis, Time},
+    why::Why,
+};
+
+/// What kind of work a run is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Its tasks run once each, as a gang.
+    Command,
+    /// Its tasks are hosts of mini-batches.
+    Batch(Box<BatchSpec>),
+}
+
+/// A run, resolved: nothing in it needs another document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Where it runs; never anywhere else.
+    pub compute: ComputeId,
+    /// Nodes: exactly these for a command (a gang), at most these for a batch.
+    pub instances: u32,
+    /// What each task executes.
+    pub task: Arc<TaskSpec>,
+    /// How tasks are used.
+    pub work: Work,
+    /// Limit of the whole run from its first start; then it is canceled.
+    pub timeout: Option<Millis>,
+}
+
+/// The five states. `wire` maps them to Azure's fourteen job statuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunState {
+    /// Waits for nodes, for its input, or to be published; `why` says which.
+    Queued,
+    /// Placed; environment and files are being brought.
+    Preparing,
+    /// The user's program runs.
+    Running,
+    /// Being stopped; will end with this.
+    Canceling(Outcome),
+    /// Ended.
+    Done(Outcome),
+}
+
+impl RunState {
+    /// Its name, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            RunState::Queued => "queued",
+            RunState::Preparing => "preparing",
+            RunState::Running => "running",
+            RunState::Canceling(_) => "canceling",
+            RunState::Done(_) => "done",
+        }
+    }
+    /// Whether it has ended.
+    pub fn is_done(&self) -> bool {
+        matches!(self, RunState::Done(_))
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The work ran.
+    Completed,
+    /// It could not be done.
+    Failed(Why),
+    /// It was given up: asked for, timed out, or R-61.
+    Canceled(Why),
+}
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Completed => f.write_str("completed"),
+            Outcome::Failed(why) => write!(f, "failed: {why}"),
+            Outcome::Canceled(why) => write!(f, "canceled: {why}"),
+        }
+    }
+}
+
+/// One live task of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// Its node.
+    pub node: NodeId,
+    /// Whether the user's program has started.
+    pub running: bool,
+    /// Whether it was told to stop.
+    pub stopping: bool,
+}
+
+/// The first thing that went wrong in the user's program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstError {
+    /// Where, for a batch run.
+    pub mini_batch: Option<u32>,
+    /// What it said, one line.
+    pub message: Box<str>,
+    /// On which task.
+    pub task: u32,
+}
+
+/// Everything known of a run; what views and `job explain` print. Stored whole when the run ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Which.
+    pub id: JobId,
+    /// What it is.
+    pub spec: Arc<RunSpec>,
+    /// How it stands.
+    pub state: RunState,
+    /// What it waits for, when it waits (J2).
+    pub why: Option<Why>,
+    /// Accepted.
+    pub submitted: Time,
+    /// First time a user's program started.
+    pub started: Option<Time>,
+    /// Ended.
+    pub ended: Option<Time>,
+    /// Live tasks by index.
+    pub tasks: BTreeMap<u32, TaskRecord>,
+    /// Attempts so far of the whole run (gangs restart together) or the highest of its hosts.
+    pub attempt: Attempt,
+    /// Nodes taken away while it held them.
+    pub preemptions: u64,
+    /// Whether it ever held a node (R-61 needs this).
+    pub held_node: bool,
+    /// The first user error.
+    pub first_error: Option<FirstError>,
+    /// For batch runs.
+    pub progress: Option<Progress>,
+}

@@ -1,0 +1,342 @@
+//! Reasons, with their numbers. The check that refuses returns one of these; it is what `job explain`, the job's status,
+//! the test stories and the conditions print. Nothing else explains a decision.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use crate::{
+    cluster::Tier,
+    id::{JobId, Name},
+    unit::{Millis, Shortage, Time},
+};
+
+/// Who holds how many cores of a quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The cluster.
+    pub compute: Name,
+    /// Its nodes.
+    pub nodes: u32,
+    /// Their cores.
+    pub cores: u32,
+}
+
+/// Why something waits, ended or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// The compute it named does not exist (any more).
+    NoSuchCompute {
+        /// As named.
+        compute: Name,
+    },
+    /// A core quota is used up.
+    Quota {
+        /// Which quota: `low-priority cores`, `dedicated cores`, `standardDSv2Family dedicated cores`.
+        quota: Box<str>,
+        /// Its limit in cores.
+        limit: u32,
+        /// Cores that one more node needs.
+        need: u32,
+        /// Cores left.
+        left: u32,
+        /// Who holds the rest.
+        holders: Vec<Holder>,
+    },
+    /// Every node that the cluster may have is taken.
+    ClusterFull {
+        /// Nodes there are.
+        nodes: u32,
+        /// `max_instances`.
+        max: u32,
+        /// The jobs that hold them.
+        holders: Vec<Name>,
+    },
+    /// It asks for more nodes than the cluster may ever have.
+    TooManyInstances {
+        /// `resources.instance_count`.
+        need: u32,
+        /// `max_instances`.
+        max: u32,
+    },
+    /// No node of the size can hold it.
+    NoRoom {
+        /// The first thing that does not fit.
+        shortage: Shortage,
+    },
+    /// Nodes are on their way.
+    NodesComing {
+        /// Needed.
+        need: u32,
+        /// Ready and free.
+        ready: u32,
+        /// Being prepared.
+        coming: u32,
+    },
+    /// Others are before it on the same compute (FIFO).
+    Behind {
+        /// How many.
+        ahead: u32,
+        /// The one whose turn it is.
+        first: Name,
+    },
+    /// Capacity is held back by a drill or by the provider.
+    CapacityHeld {
+        /// Until when.
+        until: Time,
+    },
+    /// The environment or the files are being prepared.
+    Preparing {
+        /// What is done at the moment.
+        what: Box<str>,
+    },
+    /// The input is being listed.
+    Listing,
+    /// The output is being written.
+    Publishing,
+    /// preemption left the cluster without a running, idle or preparing node.
+    AllNodesPreempted {
+        /// The cluster.
+        compute: Name,
+        /// Its tier.
+        tier: Tier,
+        /// Mini-batches finished and kept.
+        done: u32,
+        /// Mini-batches there are.
+        total: u32,
+    },
+    /// The same, but the deployment says `zaffre.on_capacity_loss: wait`.
+    WaitingForCapacity {
+        /// The cluster.
+        compute: Name,
+    },
+    /// Somebody asked.
+    CancelAsked,
+    /// It ran longer than its limit.
+    TimedOut {
+        /// The limit.
+        limit: Millis,
+    },
+    /// Too many items failed.
+    ErrorThreshold {
+        /// Items that failed.
+        failed: u64,
+        /// `error_threshold`.
+        threshold: i64,
+    },
+    /// Nothing succeeded at all.
+    NothingSucceeded {
+        /// Mini-batches tried.
+        total: u32,
+    },
+    /// The cluster was deleted under it.
+    ComputeDeleted {
+        /// The cluster.
+        compute: Name,
+    },
+    /// A mini-batch was preempted more often than `zaffre.max_preemptions` allows.
+    TooManyPreemptions {
+        /// Which.
+        mini_batch: u32,
+        /// The cap.
+        cap: u32,
+    },
+    /// What the user's program said.
+    UserError {
+        /// The first line of it.
+        message: Box<str>,
+        /// In which mini-batch, if in one.
+        mini_batch: Option<u32>,
+    },
+    /// The process ended with this.
+    Exited {
+        /// In words: `exit code 3`, `killed by signal 9`.
+        how: Box<str>,
+    },
+    /// The engine or the storage could not do it.
+    Engine {
+        /// In its words.
+        message: Box<str>,
+    },
+    /// It cannot resume from that job.
+    CannotResume {
+        /// The job named.
+        from: JobId,
+        /// What differs.
+        message: Box<str>,
+    },
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Dedicated => "dedicated",
+            Tier::LowPriority => "low-priority",
+        })
+    }
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    items
+        .iter()
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({} nodes, {} cores)",
+            self.compute, self.nodes, self.cores
+        )
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::NoSuchCompute { compute } => write!(f, "compute {compute} does not exist"),
+            Why::Quota {
+                quota,
+                limit,
+                need,
+                left,
+                holders,
+            } => {
+                write!(
+                    f,
+                    "quota of {quota} is {limit}: a node needs {need}, {left} left"
+                )?;
+                if !holders.is_empty() {
+                    write!(f, "; held by {}", list(holders))?;
+                }
+                Ok(())
+            }
+            Why::ClusterFull {
+                nodes,
+                max,
+                holders,
+            } => {
+                write!(f, "all {nodes} of at most {max} nodes are taken")?;
+                if !holders.is_empty() {
+                    write!(f, " by {}", list(holders))?;
+                }
+                Ok(())
+            }
+            Why::TooManyInstances { need, max } => {
+                write!(
+                    f,
+                    "instance_count {need} is above max_instances {max} of the cluster"
+                )
+            }
+            Why::NoRoom { shortage } => write!(f, "no node can hold it: {shortage}"),
+            Why::NodesComing {
+                need,
+                ready,
+                coming,
+            } => {
+                write!(
+                    f,
+                    "needs {need} nodes: {ready} ready, {coming} being prepared"
+                )
+            }
+            Why::Behind { ahead, first } => {
+                write!(f, "{ahead} before it on this compute, first {first}")
+            }
+            Why::CapacityHeld { until } => write!(
+                f,
+                "no capacity is offered until {} ms after the epoch",
+                until.0
+            ),
+            Why::Preparing { what } => write!(f, "preparing: {what}"),
+            Why::Listing => f.write_str("the input is being listed"),
+            Why::Publishing => f.write_str("the output is being written"),
+            Why::AllNodesPreempted {
+                compute,
+                tier,
+                done,
+                total,
+            } => write!(
+                f,
+                "every node of {tier} cluster {compute} was preempted; {done} of {total} mini-batches are finished and kept"
+            ),
+            Why::WaitingForCapacity { compute } => {
+                write!(
+                    f,
+                    "every node of cluster {compute} was preempted; waiting for capacity"
+                )
+            }
+            Why::CancelAsked => f.write_str("cancel was asked for"),
+            Why::TimedOut { limit } => write!(
+                f,
+                "ran longer than its limit of {} s",
+                limit.0.div_ceil(1000)
+            ),
+            Why::ErrorThreshold { failed, threshold } => {
+                write!(f, "{failed} items failed, error_threshold is {threshold}")
+            }
+            Why::NothingSucceeded { total } => {
+                write!(
+                    f,
+                    "no mini-batch of {total} returned a successful item from run()"
+                )
+            }
+            Why::ComputeDeleted { compute } => write!(f, "compute {compute} was deleted"),
+            Why::TooManyPreemptions { mini_batch, cap } => {
+                write!(
+                    f,
+                    "mini-batch {mini_batch} was preempted more than {cap} times"
+                )
+            }
+            Why::UserError {
+                message,
+                mini_batch: Some(index),
+            } => write!(f, "mini-batch {index}: {message}"),
+            Why::UserError {
+                message,
+                mini_batch: None,
+            } => f.write_str(message),
+            Why::Exited { how } => f.write_str(how),
+            Why::Engine { message } => f.write_str(message),
+            Why::CannotResume { from, message } => {
+                write!(f, "cannot resume from {from}: {message}")
+            }
+        }
+    }
+}
+
+impl Why {
+    /// What the reader can do about it, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Why::Quota { .. } => Some("raise it with `zaffre quota update`, or delete idle clusters".into()),
+            Why::AllNodesPreempted { .. } => Some(
+                "submit again with `--resume-from JOB` to keep what is finished, or set `zaffre.on_capacity_loss: wait` on the deployment"
+                    .into(),
+            ),
+            Why::TooManyInstances { .. } => Some("raise max_instances of the cluster or lower instance_count".into()),
+            Why::NoSuchCompute { .. } => Some("`zaffre compute list` shows what there is".into()),
+            Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } => {
+                Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())
+            }
+            Why::ClusterFull { .. }
+            | Why::NoRoom { .. }
+            | Why::NodesComing { .. }
+            | Why::Behind { .. }
+            | Why::CapacityHeld { .. }
+            | Why::Preparing { .. }
+            | Why::Listing
+            | Why::Publishing
+            | Why::WaitingForCapacity { .. }
+            | Why::CancelAsked
+            | Why::TimedOut { .. }
+            | Why::ComputeDeleted { .. }
+            | Why::TooManyPreemptions { .. }
+            | Why::UserError { .. }
+            | Why::Exited { .. }
+            | Why::Engine { .. }
+            | Why::CannotResume { .. } => None,
+        }
+    }
+}
