@@ -1,0 +1,53 @@
+//! `cargo xtask test`: everything the project promises, in the order in which a failure is cheapest.
+
+use crate::cargo::{self, cargo, target_folder};
+use crate::leftover::Watch;
+use crate::steps::Steps;
+use crate::{deny, python, suites, tidy};
+use anyhow::Result;
+
+/// Runs the steps. `quick` leaves out what takes minutes: deny, the black box suites, doc tests.
+pub fn run(quick: bool, filter: Option<&str>) -> Result<()> {
+    let mut steps = Steps::begin();
+    steps.step("python", None, python::check);
+    steps.step("format", None, || run_cargo(&["fmt", "--all", "--check"]));
+    steps.step("tidy", None, tidy::run);
+    steps.step("clippy", None, || {
+        run_cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    });
+    if !quick {
+        steps.step("deny", None, deny::check);
+    }
+    let mut arguments = vec!["test", "--workspace"];
+    if quick {
+        arguments.extend(["--lib", "--bins"]);
+    }
+    // Built apart, so that compilers and their helpers are never taken for what a test left behind. The
+    // black box suites need the program itself; cargo builds it for them.
+    let build = [&arguments[..], &["--no-run"]].concat();
+    steps.step("build", None, || run_cargo(&build));
+    // Every suite runs, so that one run shows all that is broken.
+    arguments.push("--no-fail-fast");
+    arguments.extend(filter);
+    let target = target_folder();
+    let watch = Watch::begin(&target)?;
+    steps.step("tests", Some("build"), || {
+        let mut command = cargo(&arguments);
+        watch.mark(&mut command);
+        suites::run(&mut command)
+    });
+    steps.step("no process is left", Some("build"), || watch.end());
+    drop(watch);
+    steps.finish()
+}
+
+fn run_cargo(arguments: &[&str]) -> Result<()> {
+    cargo::run(&mut cargo(arguments))
+}
