@@ -203,6 +203,8 @@ pub struct BatchSpec {
     pub output: BatchOutput,
     /// Folder that holds the output file (and custom outputs).
     pub output_folder: BlobPath,
+    /// The file that committed rows are appended to until the output is published.
+    pub segment: BlobPath,
     /// R-61 or wait.
     pub on_capacity_loss: OnCapacityLoss,
     /// Optional cap of preemptions per mini-batch (`zaffre.max_preemptions`).
