@@ -4,7 +4,9 @@
 //! T2 an append names the sequence number it follows; another writer's append makes it fail, never merge;
 //! T3 the index of documents is derived: it can be rebuilt from the log and the checkpoint.
 
-use model::{DocKey, Document, Event, JobId, Kind, RunRecord, Time, Workspace, batch::Span};
+use model::{
+    BlobPath, DocKey, Document, Event, JobId, Kind, RunRecord, Time, Workspace, batch::Span,
+};
 use std::{io, sync::Arc};
 use thiserror::Error;
 
