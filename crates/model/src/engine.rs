@@ -154,8 +154,10 @@ pub struct PoolSpec {
     pub workers: u32,
     /// Scoring script inside the code folder; `None` scores an MLflow model without one.
     pub script: Option<Box<str>>,
-    /// The listing of the input: one path per item, with an index of offsets (format in `runtime/batch.py`).
+    /// The listing of the input: one path per item, with an index of offsets (format in `port::listing`).
     pub listing: BlobPath,
+    /// The folder that the listing's paths are relative to.
+    pub root: BlobPath,
     /// Items per index of the mailbox.
     pub group: u32,
     /// Limit of one `run()` call.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::{
     cluster::{ClusterSpec, Quotas},
     id::{ComputeId, JobId, NodeId, Workspace},
-    node::NodeRecord,
+    node::{NodeRecord, NodeState},
     run::RunRecord,
     unit::Time,
     why::Why,
@@ -43,6 +43,25 @@ pub struct View {
     pub runs: RedBlackTreeMapSync<JobId, Arc<RunRecord>>,
     /// Quotas by workspace; the default where there is none.
     pub quotas: RedBlackTreeMapSync<WorkspaceKey, Arc<Quotas>>,
+}
+
+/// How many nodes of a cluster are in each state: one sample of its metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    /// Asked for.
+    pub preparing: u32,
+    /// Without work.
+    pub idle: u32,
+    /// With a task.
+    pub running: u32,
+    /// On their way out.
+    pub leaving: u32,
+    /// Taken away and still shown.
+    pub preempted: u32,
+    /// Out of order.
+    pub unusable: u32,
+    /// vCPUs of each node.
+    pub cores: u32,
 }
 
 /// A workspace as a key that can be stored.
@@ -85,6 +104,25 @@ impl View {
             .range(from..)
             .take_while(move |(id, _)| id.compute == *compute)
             .map(|(_, n)| n)
+    }
+    /// The nodes of one cluster by state.
+    pub fn counts(&self, compute: &ComputeId) -> NodeCounts {
+        let cores = self.clusters.get(compute).map_or(0, |c| c.spec.size.cores);
+        let mut n = NodeCounts {
+            cores,
+            ..NodeCounts::default()
+        };
+        for node in self.nodes_of(compute) {
+            *match node.state {
+                NodeState::Preparing => &mut n.preparing,
+                NodeState::Idle => &mut n.idle,
+                NodeState::Running { .. } => &mut n.running,
+                NodeState::Leaving { .. } => &mut n.leaving,
+                NodeState::Preempted => &mut n.preempted,
+                NodeState::Unusable { .. } => &mut n.unusable,
+            } += 1;
+        }
+        n
     }
     /// The quotas in force in a workspace.
     pub fn quotas_of(&self, workspace: &Arc<Workspace>) -> Arc<Quotas> {
