@@ -58,5 +58,5 @@ pub fn run() -> Result<()> {
     for finding in &findings {
         eprintln!("{}: {}", finding.at, finding.message);
     }
-    bail!("{} rules are broken", findings.len())
+    bail!("broken rules: {}", findings.len())
 }
