@@ -44,6 +44,7 @@ impl Watch {
         let temporary = std::env::temp_dir().join(format!("zt-{}", std::process::id()));
         std::fs::create_dir_all(&temporary)
             .with_context(|| format!("cannot make {}", temporary.display()))?;
+        open_to_all(&temporary)?;
         Ok(Watch {
             mark: format!("{MARK}={}", std::process::id()),
             temporary,
@@ -121,6 +122,20 @@ impl Drop for Watch {
             println!("note: {} stays: {error}", self.temporary.display());
         }
     }
+}
+
+/// Like the system's own temporary folder: under root, workers run as users of their own and must pass.
+#[cfg(unix)]
+fn open_to_all(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let everybody = std::fs::Permissions::from_mode(0o1777);
+    std::fs::set_permissions(folder, everybody)
+        .with_context(|| format!("cannot open {} to all", folder.display()))
+}
+
+#[cfg(not(unix))]
+fn open_to_all(_: &Path) -> Result<()> {
+    Ok(())
 }
 
 /// The kernel appends a word to the name of an executable that was replaced since.
