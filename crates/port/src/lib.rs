@@ -11,6 +11,7 @@ pub mod bell;
 pub mod blobs;
 pub mod contract;
 pub mod engine;
+pub mod listing;
 pub mod store;
 
 pub use bell::Bell;
