@@ -1,0 +1,387 @@
+"""The batch worker: runs the user's init() once and run(mini_batch) for every index it is sent.
+
+Started by the agent as `python3 batch.py SETTINGS` (a JSON text, see `settings()`); only the standard library is needed.
+
+Channel. Descriptor 0 is a socket to the agent. It moves to a high number at once, is closed in every child, and 0 becomes
+/dev/null: prints and tqdm never touch it. All numbers are little endian.
+
+  agent -> worker   4 bytes for each index to run, in order
+  worker -> agent   a head of 24 bytes (kind, index, items, rows, length of the payload, 0), then the payload
+      kind 1  done        payload: the rows, each with its line end
+      kind 2  raised      payload: "Type: text", a NUL, the traceback
+      kind 3  bad result  payload: the rule and the value
+      kind 4  ready       init() is through
+      kind 5  init failed payload as for kind 2
+      kind 6  header      payload: column names of the first DataFrame
+
+Listing. `"ZLIST01\\n"`, the paths without separators, count + 1 offsets of 8 bytes, count, position of the first offset,
+`"ZLIST01\\n"`. Paths are bytes relative to the input's folder; a name that is not UTF-8 reaches run() as os.fsdecode gives it.
+
+P1 an answer is sent before the next index begins: the oldest unanswered index is the one that runs;
+P2 user code never holds the channel: not in a child, not as descriptor 0, 1 or 2;
+P3 whatever user code raises (SystemExit and KeyboardInterrupt too) is one failed attempt, never the end of the worker.
+"""
+import fcntl
+import json
+import mmap
+import os
+import struct
+import sys
+
+DONE, RAISED, BAD, READY, INIT_FAILED, HEADER = 1, 2, 3, 4, 5, 6
+HEAD = struct.Struct("<6I")
+MAGIC = b"ZLIST01\n"
+# The channel's descriptor: above what code closes by habit (0, 1, 2, or "everything below 256").
+CHANNEL_FD = 900
+# Bytes of one mini-batch's rows. The server holds a few results in memory at once.
+MAX_RESULT = 64 << 20
+# Characters of an error message (it goes into the log of events) and of a traceback (it goes into a file).
+MAX_MESSAGE = 4000
+MAX_TRACEBACK = 64 << 10
+
+
+class BadResult(Exception):
+    """What run() returned cannot become rows."""
+
+
+class Channel:
+    """The socket to the agent (P2)."""
+
+    def __init__(self):
+        try:
+            self.fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, CHANNEL_FD)
+        except OSError:  # a lower limit of descriptors
+            self.fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 10)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.close(null)
+        self.pid = os.getpid()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self):
+        """In a child: the channel is not its own."""
+        if self.fd >= 0:
+            try:
+                os.close(self.fd)
+            except OSError:
+                pass
+            self.fd = -1
+
+    def send(self, kind, index=0, items=0, rows=0, payload=b""):
+        view = HEAD.pack(kind, index, items, rows, len(payload), 0) + payload
+        sent = os.write(self.fd, view)
+        while sent < len(view):
+            sent += os.write(self.fd, view[sent : sent + (1 << 20)])
+
+
+class Listing:
+    """The paths of the input, read in place."""
+
+    def __init__(self, path, root):
+        with open(path, "rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.count, table = struct.unpack_from("<2Q", self.data, len(self.data) - 24)
+        if self.data[-8:] != MAGIC or table + 8 * (self.count + 1) + 24 != len(self.data):
+            raise ValueError("listing %s is damaged" % path)
+        self.table = table
+        self.root = root if root.endswith("/") else root + "/"
+        self.offsets = memoryview(self.data)[table : table + 8 * (self.count + 1)].cast("Q") if sys.byteorder == "little" else None
+
+    def paths(self, first, last):
+        """Absolute paths of the items first..last."""
+        data, root, at = self.data, self.root, self.offsets
+        last = min(last, self.count)
+        if at is None:
+            at = struct.unpack_from("<%dQ" % (last - first + 1), data, self.table + 8 * first)
+            return [root + data[a:b].decode("utf-8", "surrogateescape") for a, b in zip(at, at[1:])]
+        return [root + data[at[i] : at[i + 1]].decode("utf-8", "surrogateescape") for i in range(first, last)]
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------------
+
+
+def field(value):
+    """One RFC 4180 field."""
+    text = "" if value is None else str(value)
+    if '"' in text or "," in text or "\n" in text or "\r" in text:
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def csv_line(values):
+    line = ",".join([field(v) for v in values])
+    return line or '""'
+
+
+def azure_line(values):
+    return " ".join(["" if v is None else str(v) for v in values])
+
+
+def module_of(value):
+    return (type(value).__module__ or "").split(".", 1)[0]
+
+
+def is_frame(value):
+    return hasattr(value, "to_csv") and hasattr(value, "columns") and module_of(value) in ("pandas", "geopandas", "modin")
+
+
+class Rows:
+    """Turns what run() returned into text."""
+
+    def __init__(self, azure, collect, header):
+        self.azure, self.collect, self.header = azure, collect, header
+        self.line = azure_line if azure else csv_line
+
+    def take(self, result, send_header):
+        """(items, rows, bytes); raises BadResult."""
+        if is_frame(result):
+            return self.frame(result, send_header)
+        if isinstance(result, (list, tuple)) or (
+            hasattr(result, "tolist") and hasattr(result, "__len__") and module_of(result) in ("numpy", "pandas")
+        ):
+            try:
+                items = len(result)
+            except TypeError:  # a numpy array without dimensions
+                raise BadResult("run() returned a %s without length, not a DataFrame, list or tuple" % type(result).__name__)
+            if not self.collect:
+                return items, 0, b""
+            lines = [e if type(e) is str else self.element(e) for e in result]
+            # One look for all elements: a line break inside any of them shows as a count that does not fit.
+            text = "\n".join(lines)
+            if text.count("\n") != max(items - 1, 0) or "\r" in text:
+                self.name_break(result, lines)
+            return items, items, encode(text + "\n" if items else "")
+        if result is None:
+            raise BadResult("run() returned None")
+        raise BadResult("run() returned a %s, not a DataFrame, list or tuple" % type(result).__name__)
+
+    def element(self, value):
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, (tuple, list)) or (getattr(value, "ndim", 0) and hasattr(value, "tolist")):
+            return self.line(value)
+        return str(value)
+
+    def name_break(self, result, lines):
+        for i, (element, line) in enumerate(zip(result, lines)):
+            if "\n" in line or "\r" in line:
+                if isinstance(element, (tuple, list)) or getattr(element, "ndim", 0):
+                    if not self.azure:
+                        continue  # quoted: RFC 4180 allows it
+                raise BadResult("element %d of the result has a line break inside: %s" % (i, clip(repr(line), 80)))
+
+    def frame(self, frame, send_header):
+        items = len(frame)
+        if not self.collect:
+            return items, 0, b""
+        if self.header:
+            self.header = False
+            send_header(encode(self.line(list(frame.columns))))
+        separator = " " if self.azure else ","
+        text = frame.to_csv(index=False, header=False, sep=separator)
+        if os.linesep != "\n":
+            text = text.replace(os.linesep, "\n")
+        return items, items, encode(text)
+
+
+def encode(text):
+    """UTF-8; file names that are not UTF-8 come out as the bytes they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def clip(text, limit):
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def describe(error):
+    """"Type: text" on one line, a NUL, the traceback."""
+    try:
+        text = str(error)
+    except BaseException as e:
+        text = "(its text cannot be had: %s)" % type(e).__name__
+    name = type(error).__name__
+    line = " ".join((name + ": " + text if text else name).split())
+    try:
+        import traceback
+
+        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except BaseException:
+        trace = ""
+    return safe(clip(line, MAX_MESSAGE).replace("\0", " ")) + b"\0" + safe(trace[-MAX_TRACEBACK:])
+
+
+def safe(text):
+    return text.encode("utf-8", "backslashreplace")
+
+
+# --- scorers ------------------------------------------------------------------------------------------------------------
+
+
+def load_script(path):
+    """init and run of the user's script, imported as Azure does: from its own folder."""
+    import importlib.util
+
+    folder, name = os.path.split(os.path.abspath(path))
+    sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(os.path.splitext(name)[0], path)
+    if spec is None or spec.loader is None:
+        raise ImportError("scoring script %s is not a Python file" % name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise AttributeError("scoring script %s has no function run(mini_batch)" % name)
+    init = getattr(module, "init", None)
+    if callable(init):
+        init()
+    return run
+
+
+TABLES = {".csv": "read_csv", ".parquet": "read_parquet", ".pqt": "read_parquet"}
+IMAGES = (".png", ".jpg", ".jpeg", ".tiff", ".bmp", ".gif")
+
+
+def load_mlflow(path):
+    """The scorer of an MLflow model without a script: one predict per file, columns row, prediction, file."""
+    import mlflow.pyfunc
+    import pandas
+
+    model = mlflow.pyfunc.load_model(path)
+
+    def read(file):
+        suffix = os.path.splitext(file)[1].lower()
+        if suffix in TABLES:
+            return getattr(pandas, TABLES[suffix])(file), True
+        if suffix in IMAGES:
+            import numpy
+            from PIL import Image
+
+            with Image.open(file) as image:
+                return numpy.expand_dims(numpy.asarray(image), 0), False
+        raise ValueError("File type '%s' is not supported" % suffix.lstrip("."))
+
+    def score(file):
+        base = os.path.basename(file)
+        try:
+            data, table = read(file)
+        except ValueError as error:
+            if "is not supported" in str(error):
+                raise RuntimeError("Error processing input file: '%s'. %s" % (base, error)) from None
+            raise RuntimeError("Error processing input file: '%s'. Exception: %s" % (base, error)) from error
+        except Exception as error:
+            raise RuntimeError("Error processing input file: '%s'. Exception: %s" % (base, error)) from error
+        try:
+            predictions = model.predict(data)
+        except Exception as error:
+            raise RuntimeError("Error processing input file: '%s'. Exception: %s" % (base, error)) from error
+        return as_frame(pandas, predictions, base, table)
+
+    def run(mini_batch):
+        frames = [score(file) for file in mini_batch]
+        return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+
+    return run
+
+
+def as_frame(pandas, predictions, base, table):
+    """Columns row (tables only), prediction, file; several predicted columns are one text each."""
+    if hasattr(predictions, "to_numpy"):
+        predictions = predictions.to_numpy()
+    values = predictions.tolist() if hasattr(predictions, "tolist") else list(predictions)
+    values = [v[0] if isinstance(v, list) and len(v) == 1 else v for v in values]
+    columns = {"row": range(len(values))} if table else {}
+    columns["prediction"] = values
+    columns["file"] = [base] * len(values)
+    return pandas.DataFrame(columns)
+
+
+# --- the loop -----------------------------------------------------------------------------------------------------------
+
+
+def settings():
+    """What the agent tells: script or model, listing, root, group, azure, collect, header, logging_level."""
+    return json.loads(sys.argv[1])
+
+
+def serve(channel, run, listing, group, rows):
+    """Runs every index that comes, until the agent closes the channel."""
+    read, fd, paths, take, send, pid = os.read, channel.fd, listing.paths, rows.take, channel.send, channel.pid
+
+    def send_header(line):
+        send(HEADER, 0, 0, 0, line)
+
+    while True:
+        chunk = read(fd, 4096)
+        if not chunk:
+            return
+        while len(chunk) % 4:
+            more = read(fd, 4 - len(chunk) % 4)
+            if not more:
+                return
+            chunk += more
+        for (index,) in struct.iter_unpack("<I", chunk):
+            first = index * group
+            try:
+                batch = paths(first, first + group)
+                result = run(batch)
+                if os.getpid() != pid:
+                    os._exit(0)  # a child of user code that came back from run()
+                items, count, payload = take(result, send_header)
+                if len(payload) > MAX_RESULT:
+                    raise BadResult("the rows of one mini-batch have %d bytes, at most %d are taken" % (len(payload), MAX_RESULT))
+            except BadResult as bad:
+                result = None
+                send(BAD, index, 0, 0, safe(clip(str(bad), MAX_MESSAGE)))
+            except BaseException as error:
+                if os.getpid() != pid:
+                    os._exit(1)
+                send(RAISED, index, 0, 0, describe(error))
+                flush()
+            else:
+                send(DONE, index, items, count, payload)
+
+
+def flush():
+    """What the user printed, before anybody looks for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+
+
+def main():
+    channel = Channel()
+    options = settings()
+    sys.argv = [options.get("script") or "mlflow", "--logging_level", options["logging_level"]]
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        except Exception:
+            pass
+    # The folder of this file is no place for the user's imports.
+    own = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != own]
+    try:
+        listing = Listing(options["listing"], options["root"])
+        run = load_script(options["script"]) if options.get("script") else load_mlflow(options["model"])
+        if os.getpid() != channel.pid:
+            os._exit(0)
+    except BaseException as error:
+        if os.getpid() != channel.pid:
+            os._exit(1)
+        channel.send(INIT_FAILED, 0, 0, 0, describe(error))
+        flush()
+        os._exit(1)
+    channel.send(READY)
+    try:
+        serve(channel, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
+    except BaseException:
+        if os.getpid() != channel.pid:
+            os._exit(1)
+        raise
+
+
+if __name__ == "__main__":
+    main()
