@@ -213,6 +213,9 @@ pub enum BatchEvent {
         rows: u64,
         /// Their failed items.
         failed_items: u64,
+        /// The header line of their rows, if one was seen.
+        #[serde(default)]
+        header: Option<Box<str>>,
     },
     /// Indices were lent.
     Lent {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
-    batch::{BatchSpec, Progress},
+    batch::{BatchSpec, Progress, Ranges},
     engine::TaskSpec,
     id::{ComputeId, JobId, NodeId},
     unit::{Attempt, Millis, Time},
@@ -144,4 +144,18 @@ pub struct RunRecord {
     pub first_error: Option<FirstError>,
     /// For batch runs.
     pub progress: Option<Progress>,
+    /// What a later run can take over; only in the record of a batch run that has left the World.
+    #[serde(default)]
+    pub kept: Option<Kept>,
+}
+
+/// What a batch run that ended leaves to one that resumes it (`zaffre batch-endpoint invoke --resume-from`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its committed mini-batches.
+    pub done: Ranges,
+    /// Items of them that have no returned element.
+    pub failed_items: u64,
+    /// The header line of its output, if one was seen.
+    pub header: Option<Box<str>>,
 }
