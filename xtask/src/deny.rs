@@ -49,7 +49,10 @@ fn installed() -> Option<PathBuf> {
 
 /// Builds the pinned version once under the target folder.
 fn install() -> Result<PathBuf> {
-    let tools = target_folder().join("tools");
+    // The version is part of the name, so that another pinned one is built anew.
+    let tools = target_folder()
+        .join("tools")
+        .join(format!("cargo-deny-{PINNED}"));
     let program = tools.join("bin/cargo-deny");
     if program.is_file() {
         return Ok(program);
