@@ -12,6 +12,7 @@ pub mod blobs;
 pub mod contract;
 pub mod engine;
 pub mod listing;
+pub mod memory;
 pub mod store;
 
 pub use bell::Bell;

@@ -1,0 +1,72 @@
+//! Series: samples in order of time.
+
+use model::Time;
+
+use super::Place;
+use crate::Series;
+
+pub(super) const CASES: &[fn(Place<dyn Series>)] = &[
+    samples_come_back_in_order_of_time,
+    the_last_sample_before_a_range_comes_with_it,
+    names_are_found_by_prefix,
+];
+
+fn at(samples: &[(u64, &str)]) -> Vec<(Time, String)> {
+    samples
+        .iter()
+        .map(|(time, text)| (Time(*time), (*text).to_owned()))
+        .collect()
+}
+
+fn samples_come_back_in_order_of_time(open: Place<dyn Series>) {
+    {
+        let series = open();
+        series
+            .append("nodes/低", &at(&[(10, "a"), (20, "b")]))
+            .expect("appended");
+        series
+            .append("nodes/低", &at(&[(15, "c"), (20, "b2"), (30, "it's\n")]))
+            .expect("appended");
+        series.append("nodes/低", &[]).expect("nothing to do");
+        let all = series
+            .range("nodes/低", Time(0), Time(u64::MAX >> 1))
+            .expect("read");
+        assert_eq!(
+            all,
+            at(&[(10, "a"), (15, "c"), (20, "b"), (20, "b2"), (30, "it's\n")]),
+            "equal times keep the order they came in"
+        );
+    }
+    let all = open()
+        .range("nodes/低", Time(0), Time(u64::MAX >> 1))
+        .expect("read");
+    assert_eq!(all.len(), 5, "samples outlive a restart in good order");
+}
+
+fn the_last_sample_before_a_range_comes_with_it(open: Place<dyn Series>) {
+    let series = open();
+    series
+        .append("s", &at(&[(10, "a"), (20, "b"), (30, "c")]))
+        .expect("appended");
+    let range = |from, to| series.range("s", Time(from), Time(to)).expect("read");
+    assert_eq!(range(20, 30), at(&[(10, "a"), (20, "b")]), "from <= t < to");
+    assert_eq!(range(0, 11), at(&[(10, "a")]));
+    assert_eq!(range(21, 22), at(&[(20, "b")]));
+    assert_eq!(range(31, 99), at(&[(30, "c")]));
+    assert_eq!(range(0, 10), at(&[]));
+    assert_eq!(
+        series.range("nobody", Time(0), Time(9)).expect("read"),
+        at(&[])
+    );
+}
+
+fn names_are_found_by_prefix(open: Place<dyn Series>) {
+    let series = open();
+    for name in ["m/b", "m/a", "m", "n/a", "m/%", "M/a"] {
+        series.append(name, &at(&[(1, "x")])).expect("appended");
+    }
+    assert_eq!(series.names("m/").expect("listed"), ["m/%", "m/a", "m/b"]);
+    assert_eq!(series.names("m/%").expect("listed"), ["m/%"]);
+    assert_eq!(series.names("").expect("listed").len(), 6);
+    assert!(series.names("z").expect("listed").is_empty());
+}
