@@ -22,6 +22,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Between two looks at the process table; a look costs about a millisecond.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Looks in a row that must find nothing: a process that is just being started shows no marks for a moment,
+/// and one that forks and ends may slip through a single look.
+const QUIET_LOOKS: u32 = 3;
+
 /// A process that should not be there.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
@@ -70,14 +74,21 @@ impl Watch {
             return Ok(());
         }
         let began = Instant::now();
-        let mut found = self.find();
-        while !found.is_empty() && began.elapsed() < settle {
+        let mut quiet = 0;
+        let found = loop {
+            let found = self.find();
+            if found.is_empty() {
+                quiet += 1;
+            } else if began.elapsed() >= settle {
+                break found;
+            } else {
+                quiet = 0;
+            }
+            if quiet == QUIET_LOOKS {
+                return Ok(());
+            }
             std::thread::sleep(LOOK_EVERY);
-            found = self.find();
-        }
-        if found.is_empty() {
-            return Ok(());
-        }
+        };
         let mut lines = String::new();
         for Found { pid, command } in &found {
             lines.push_str(&format!("\n  {pid}  {command}"));
@@ -163,6 +174,8 @@ fn end_process(pid: u32) {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Stdio};
 
     fn watch(name: &str) -> Watch {
@@ -176,32 +189,37 @@ mod tests {
         }
     }
 
-    fn sleeper(command: &mut Command) -> Child {
-        command.stdin(Stdio::null()).spawn().unwrap()
+    /// A process that waits for ever. It has said a word, so that it is past its start and shows its marks.
+    fn waiting(prepare: impl FnOnce(&mut Command)) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo ready; read forever"]);
+        prepare(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut child = command.spawn().unwrap();
+        let mut word = [0; 6];
+        let stdout = child.stdout.as_mut().unwrap();
+        stdout.read_exact(&mut word).unwrap();
+        child
     }
 
     #[test]
     fn l1_a_process_that_outlives_the_run_is_named_and_ended() {
         let watch = watch("marked");
-        let mut command = Command::new("sleep");
-        watch.mark(command.arg("77"));
-        let mut child = sleeper(&mut command);
+        let mut child = waiting(|command| watch.mark(command));
         let error = watch.end_within(Duration::ZERO).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("{}  sleep 77", child.id())),
+            error.contains(&format!("{}  sh -c echo ready", child.id())),
             "{error}"
         );
-        let status = child.wait().unwrap();
-        assert!(!status.success(), "it was ended, not waited for");
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
         watch.end().unwrap();
     }
 
     #[test]
     fn l1_a_cleared_environment_does_not_hide_a_process() {
         let watch = watch("cleared");
-        let mut command = Command::new("sleep");
-        command.arg("78").env_clear().current_dir(&watch.temporary);
-        let mut child = sleeper(&mut command);
+        let mut child = waiting(|command| {
+            command.env_clear().current_dir(&watch.temporary);
+        });
         assert_eq!(watch.find().len(), 1);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -211,9 +229,7 @@ mod tests {
     #[test]
     fn what_was_there_before_is_not_ours() {
         let mut watch = watch("before");
-        let mut command = Command::new("sleep");
-        watch.mark(command.arg("79"));
-        let mut child = sleeper(&mut command);
+        let mut child = waiting(|command| watch.mark(command));
         watch.before.insert(child.id());
         assert_eq!(watch.find(), []);
         child.kill().unwrap();
