@@ -1,0 +1,134 @@
+//! The door: every document that a client PUTs passes here before anything is stored.
+
+use super::{Invalid, asset, batch, compute, field::Field, job, link::body, quota};
+use crate::names::shown;
+use model::{Declared, DocKey, Document, Kind};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Azure's limit of tags on a resource is 50; twice that is nobody's honest need.
+const MAX_TAGS: usize = 100;
+/// Azure's limit of a workspace's name.
+const WORKSPACE_NAME: std::ops::RangeInclusive<usize> = 1..=64;
+
+/// A document that may be stored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parsed {
+    /// What decisions need of it.
+    pub declared: Declared,
+    /// What the user should know: fields without effect, texts that lost their spelling, retired sizes.
+    pub warnings: Vec<String>,
+}
+
+/// Checks a document under its key. `before` is what is stored there now.
+pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Parsed, Invalid> {
+    let mut warnings = Vec::new();
+    let tags = Field::root(body).maybe_object()?.get("tags");
+    if let Some(map) = tags.object()?
+        && map.len() > MAX_TAGS
+    {
+        return Err(tags.refuse(format!("has {} entries, allowed are {MAX_TAGS}", map.len())));
+    }
+    let path = key.path.as_str();
+    let declared = match key.kind {
+        Kind::Compute => {
+            let advice =
+                compute::name(path).map_err(|e| Invalid::validation("/name", e.to_string()))?;
+            warnings.extend(advice);
+            let cluster = compute::cluster(path, body)?;
+            warnings.extend(cluster.warnings);
+            Declared::Cluster(Arc::new(cluster.spec))
+        }
+        Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
+            asset::version(key, body, before, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::BatchEndpoint => {
+            batch::endpoint(path, body, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::BatchDeployment => {
+            let (endpoint, name) = asset::name_and_version(path);
+            crate::names::check_endpoint(endpoint)
+                .map_err(|e| Invalid::validation("/name", e.to_string()))?;
+            batch::deployment(name, body, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::Job => {
+            job::command(path, body, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::Workspace => {
+            workspace(key, body, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
+        Kind::Datastore => {
+            return Err(Invalid::unsupported(
+                "/properties",
+                format!(
+                    "datastore {} cannot be created: a workspace has workspaceblobstore and workspaceartifactstore",
+                    shown(path)
+                ),
+            ));
+        }
+    };
+    Ok(Parsed { declared, warnings })
+}
+
+/// What decisions need of a stored document: what `control` reads again on replay.
+pub fn declared(document: &Document) -> Result<Declared, Invalid> {
+    match document.key.kind {
+        Kind::Compute => {
+            let cluster = compute::cluster(document.key.path.as_str(), &body(document)?)?;
+            Ok(Declared::Cluster(Arc::new(cluster.spec)))
+        }
+        Kind::Quota => Ok(Declared::Quotas(Arc::new(quota::quotas(&body(document)?)?))),
+        Kind::Workspace
+        | Kind::Datastore
+        | Kind::Code
+        | Kind::Model
+        | Kind::Environment
+        | Kind::Data
+        | Kind::BatchEndpoint
+        | Kind::BatchDeployment
+        | Kind::Job => Ok(Declared::Other),
+    }
+}
+
+fn workspace(key: &DocKey, body: &Value, warnings: &mut Vec<String>) -> Result<(), Invalid> {
+    let name = key.workspace.name.as_str();
+    let legal = WORKSPACE_NAME.contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    if !legal {
+        return Err(Invalid::validation(
+            "/name",
+            format!(
+                "workspace name `{}` is not {} to {} letters, digits, - and _, the first a letter or a digit",
+                shown(name),
+                WORKSPACE_NAME.start(),
+                WORKSPACE_NAME.end()
+            ),
+        ));
+    }
+    let root = Field::root(body);
+    root.get("tags").texts(warnings)?;
+    root.get("location").text()?;
+    let p = root.get("properties").maybe_object()?;
+    p.get("friendlyName").text()?;
+    p.get("description").text()?;
+    const KINDS: [(&str, bool); 4] = [
+        ("Default", true),
+        ("Hub", false),
+        ("Project", false),
+        ("FeatureStore", false),
+    ];
+    let kind = root.get("kind");
+    if kind.choice(&KINDS)? == Some(false) {
+        return Err(kind.unsupported("of a workspace is Default, nothing else yet"));
+    }
+    Ok(())
+}

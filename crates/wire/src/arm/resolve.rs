@@ -1,0 +1,177 @@
+//! A command job's document → the run that it is: every name followed to what it means now.
+//!
+//! R1 a `RunSpec` needs no other document: what the names mean is fixed when the job is submitted;
+//! R2 a run goes to the compute that its document names and to no other.
+
+use super::{
+    Invalid,
+    asset::DataType,
+    field::Field,
+    job::{self, Command, Input, Mode, Output, PortType},
+    link::{Links, Look},
+};
+use crate::{
+    names::{self, shown},
+    places::Places,
+};
+use model::{
+    BlobPath, JobId, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
+    engine::{InputSpec, OutputSpec, Program},
+};
+use serde_json::Value;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The variable by which the engine learns how the processes of a gang find each other: `pytorch`, `mpi` or `tensorflow`.
+pub const DISTRIBUTION_VARIABLE: &str = "ZAFFRE_DISTRIBUTION";
+/// The device name of graphics processors.
+pub const GPU: &str = "nvidia.com/gpu";
+
+/// The run of a command job.
+pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, Invalid> {
+    let mut warnings = Vec::new();
+    let command = job::command(id.name(), body, &mut warnings)?;
+    let places = Places::of(id.workspace());
+    let links = Links {
+        places: &places,
+        look,
+    };
+    let p = Field::root(body).get("properties");
+    let (compute, cluster) = links.compute(&p.get("computeId"))?;
+    node_type(&p, &command, &cluster.size, compute.name())?;
+    let mut variables = command.variables.clone();
+    if let Some(distribution) = command.distribution {
+        variables.insert(DISTRIBUTION_VARIABLE.into(), distribution.word().into());
+    }
+    let task = TaskSpec {
+        program: Program::Command {
+            line: command.line.as_str().into(),
+        },
+        environment: links.environment(&p.get("environmentId"))?,
+        code: links.code(&p.get("codeId"))?,
+        inputs: inputs(&links, &p.get("inputs"), &command)?,
+        outputs: outputs(&links, &p.get("outputs"), &command, id)?,
+        model: None,
+        variables,
+        limits: limits(&cluster.size),
+        artifacts: run_path(id, places.artifacts_of(id.name()))?,
+    };
+    Ok(RunSpec {
+        compute,
+        instances: command.instances,
+        task: Arc::new(task),
+        work: Work::Command,
+        timeout: command.timeout,
+    })
+}
+
+/// What a task may use: the whole node, nominally.
+pub fn limits(size: &Size) -> Resources {
+    let mut limits = Resources {
+        cpu: MilliCpu(u64::from(size.cores) * 1000),
+        memory: size.memory,
+        devices: BTreeMap::new(),
+    };
+    if size.gpus > 0 {
+        limits.devices.insert(GPU.into(), size.gpus);
+    }
+    limits
+}
+
+/// A path that is derived from the run's own name; job names are checked, so a failure names the name.
+pub fn run_path(id: &JobId, path: Option<BlobPath>) -> Result<BlobPath, Invalid> {
+    path.ok_or_else(|| {
+        Invalid::validation(
+            "/name",
+            format!("job name `{}` cannot be a folder", shown(id.name())),
+        )
+    })
+}
+
+/// On a cluster an instance type says nothing but the cluster's own size.
+fn node_type(p: &Field<'_>, command: &Command, size: &Size, compute: &str) -> Result<(), Invalid> {
+    match &command.instance_type {
+        Some(named) if !named.eq_ignore_ascii_case(size.name.as_str()) => Err(Invalid::user(
+            p.get("resources").get("instanceType").path(),
+            format!(
+                "instance type {} is not defined on compute {compute}: it is a cluster of {} nodes",
+                shown(named),
+                size.name
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn inputs(
+    links: &Links<'_>,
+    field: &Field<'_>,
+    command: &Command,
+) -> Result<BTreeMap<Box<str>, InputSpec>, Invalid> {
+    let mut out = BTreeMap::new();
+    for (name, input) in &command.inputs {
+        let place = field.get(name).get("uri");
+        let spec = match input {
+            Input::Literal(text) => InputSpec::Literal(text.as_str().into()),
+            Input::At { uri, kind, mode } => {
+                let asset = match kind {
+                    PortType::Model => names::Kind::Model,
+                    PortType::Literal | PortType::File | PortType::Folder | PortType::Table => {
+                        names::Kind::Data
+                    }
+                };
+                let found = links.source(&place, uri, asset)?;
+                agrees(&place, *kind, found.kind)?;
+                match mode {
+                    Mode::Direct => InputSpec::Literal(uri.as_str().into()),
+                    Mode::Mount => InputSpec::Path {
+                        source: found.path,
+                        copy: false,
+                    },
+                    Mode::Download => InputSpec::Path {
+                        source: found.path,
+                        copy: true,
+                    },
+                }
+            }
+        };
+        out.insert(name.clone(), spec);
+    }
+    Ok(out)
+}
+
+/// A file is no folder: an asset of the other kind under an input is a mistake better told now.
+fn agrees(field: &Field<'_>, port: PortType, asset: Option<DataType>) -> Result<(), Invalid> {
+    match (port, asset) {
+        (PortType::File, Some(DataType::Folder | DataType::Table)) => {
+            Err(field.refuse("names a folder, and the input is uri_file"))
+        }
+        (PortType::Folder | PortType::Table, Some(DataType::File)) => {
+            Err(field.refuse("names a file, and the input is a folder"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn outputs(
+    links: &Links<'_>,
+    field: &Field<'_>,
+    command: &Command,
+    id: &JobId,
+) -> Result<BTreeMap<Box<str>, OutputSpec>, Invalid> {
+    let mut out = BTreeMap::new();
+    for (name, Output { uri, kind }) in &command.outputs {
+        let place = field.get(name).get("uri");
+        let target = match uri {
+            Some(uri) => links.target(&place, uri)?,
+            None => run_path(id, links.places.output(id.name(), name))?,
+        };
+        out.insert(
+            name.clone(),
+            OutputSpec {
+                target,
+                file: *kind == PortType::File,
+            },
+        );
+    }
+    Ok(out)
+}

@@ -1,0 +1,294 @@
+//! Jobs: command jobs, the `Pipeline` job of a batch run and its only step.
+//!
+//! J1 an output's full address is there from the start (field report 17);
+//! J2 counts are texts in `properties`, since the SDK wants a map of texts.
+
+use super::{
+    envelope::{Site, fill, properties, resource, sent, system_data},
+    status::{code, status, why},
+};
+use crate::{
+    arm::link::child_of,
+    names::{PROVIDER, workspace_id},
+    places::{End, Places},
+};
+use model::{Document, RunRecord, Work, batch::BatchOutput};
+use serde_json::{Map, Value, json};
+
+/// Experiment of jobs that name none.
+pub const EXPERIMENT: &str = "Default";
+/// How Azure calls the step of a batch run.
+pub const STEP_NAME: &str = "batchscoring";
+
+/// What a job's document and its run say together; what every view of a job is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The document.
+    pub document: &'a Document,
+    /// The run, absent only when its record is gone.
+    pub run: Option<&'a RunRecord>,
+}
+
+impl Job<'_> {
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        self.document.key.path.as_str()
+    }
+    /// Azure's word for how it stands.
+    pub fn status(&self) -> &'static str {
+        self.run.map_or("Starting", status)
+    }
+    /// The experiment it is listed under.
+    pub fn experiment(&self) -> String {
+        self.text("experimentName")
+            .unwrap_or_else(|| EXPERIMENT.to_owned())
+    }
+    /// Its display name; its name when it has none.
+    pub fn display(&self) -> String {
+        self.text("displayName")
+            .unwrap_or_else(|| self.name().to_owned())
+    }
+    /// Whether it is the `Pipeline` job of a batch run.
+    pub fn is_batch(&self) -> bool {
+        self.text("jobType")
+            .is_some_and(|t| t.eq_ignore_ascii_case("Pipeline"))
+    }
+    /// A member of the document's properties.
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        let value = properties(&sent(self.document)).remove(key)?;
+        value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+    }
+    /// A map among the document's properties.
+    pub(super) fn map(&self, key: &str) -> Map<String, Value> {
+        match properties(&sent(self.document)).remove(key) {
+            Some(Value::Object(map)) => map,
+            _ => Map::new(),
+        }
+    }
+    /// The document's properties with the counts of the run (J2).
+    pub fn properties(&self) -> Map<String, Value> {
+        let mut out = self.map("properties");
+        if let Some(run) = self.run {
+            counts(run, &mut out);
+        }
+        out
+    }
+    /// Every output with its full address (J1).
+    pub fn outputs(&self) -> Map<String, Value> {
+        let places = Places::of(&self.document.key.workspace);
+        let mut out = Map::new();
+        for (name, output) in self.map("outputs") {
+            // the SDK would list and sign blobs for an output of this name (wire §6)
+            if name == "default" {
+                continue;
+            }
+            let mut output = match output {
+                Value::Object(map) => map,
+                _ => Map::new(),
+            };
+            fill(&mut output, "jobOutputType", json!("uri_folder"));
+            let end = match output.get("jobOutputType").and_then(Value::as_str) {
+                Some("uri_file") => End::File,
+                _ => End::Folder,
+            };
+            if let Some(uri) = places
+                .output(self.name(), &name)
+                .and_then(|path| places.uri(&path, end))
+            {
+                fill(&mut output, "uri", json!(uri));
+            }
+            out.insert(name, Value::Object(output));
+        }
+        out
+    }
+}
+
+/// What a run counts, as texts.
+fn counts(run: &RunRecord, out: &mut Map<String, Value>) {
+    let mut put = |key: &str, value: String| {
+        out.insert(format!("zaffre.{key}"), json!(value));
+    };
+    put("preemptions", run.preemptions.to_string());
+    put("attempt", run.attempt.0.to_string());
+    put("nodes", run.tasks.len().to_string());
+    if let Some(p) = &run.progress {
+        put(
+            "preemptions",
+            p.preemptions.max(run.preemptions).to_string(),
+        );
+        put("retries", p.retries.to_string());
+        put("rerun", p.rerun.to_string());
+        put("mini_batches_done", p.done.to_string());
+        put("mini_batches_failed", p.failed.to_string());
+        put("mini_batches_resumed", p.resumed.to_string());
+        put("rows", p.rows.to_string());
+        put("failed_items", p.failed_items.to_string());
+        put("discarded", p.discarded.to_string());
+        if p.listed {
+            put("mini_batches_total", p.total.to_string());
+            put("files", p.files.to_string());
+        }
+        if let Some(bytes) = p.published {
+            put("output_bytes", bytes.to_string());
+        }
+    }
+    if let Some(first) = &run.first_error {
+        let message = match first.mini_batch {
+            Some(index) => format!("mini-batch {index}: {}", first.message),
+            None => first.message.to_string(),
+        };
+        put("first_error", message);
+    }
+    if let Some(why) = why(run) {
+        put("why", why.to_string());
+        put("why_code", code(why).to_owned());
+        if let Some(hint) = why.hint() {
+            put("hint", hint);
+        }
+    }
+}
+
+/// The two services that every job has; the SDK prints the second.
+fn services(site: &Site, job: &Job<'_>, name: &str) -> Value {
+    let w = &job.document.key.workspace;
+    let service = |kind: &str, endpoint: String| {
+        json!({
+            "jobServiceType": kind,
+            "endpoint": endpoint,
+            "port": null,
+            "status": null,
+            "errorMessage": null,
+            "properties": null,
+            "nodes": null,
+        })
+    };
+    json!({
+        "Tracking": service("Tracking", super::workspace::tracking(site, w)),
+        "Studio": service("Studio", studio(site, job, name)),
+    })
+}
+
+fn studio(site: &Site, job: &Job<'_>, name: &str) -> String {
+    format!(
+        "{}/runs/{name}?wsid={}",
+        site.base,
+        workspace_id(&job.document.key.workspace)
+    )
+}
+
+/// A job as `GET jobs/NAME` gives it.
+pub fn job(site: &Site, job: &Job<'_>) -> Value {
+    let mut p = properties(&sent(job.document));
+    let kind = if job.is_batch() {
+        "Pipeline"
+    } else {
+        "Command"
+    };
+    p.insert("jobType".into(), json!(kind));
+    p.insert("status".into(), json!(job.status()));
+    p.insert("services".into(), services(site, job, job.name()));
+    p.insert("displayName".into(), json!(job.display()));
+    p.insert("experimentName".into(), json!(job.experiment()));
+    p.insert("outputs".into(), Value::Object(job.outputs()));
+    p.insert("properties".into(), Value::Object(job.properties()));
+    fill(&mut p, "description", Value::Null);
+    fill(&mut p, "tags", json!({}));
+    fill(&mut p, "inputs", json!({}));
+    fill(&mut p, "isArchived", json!(false));
+    if kind == "Command" {
+        fill(&mut p, "environmentVariables", json!({}));
+        fill(&mut p, "resources", json!({"properties": {}}));
+        if let Some(resources) = p.get_mut("resources").and_then(Value::as_object_mut) {
+            fill(resources, "instanceCount", json!(1));
+        }
+    } else {
+        fill(&mut p, "jobs", json!({}));
+        fill(&mut p, "settings", json!({}));
+    }
+    resource(job.document, &format!("jobs/{}", job.name()), p)
+}
+
+/// The step of a batch run as `GET jobs/NAME-batchscoring` gives it.
+pub fn child(site: &Site, job: &Job<'_>) -> Value {
+    let name = child_of(job.name());
+    let id = format!("{}/jobs/{name}", workspace_id(&job.document.key.workspace));
+    let mut inner = json!({
+        "jobType": "Command",
+        "command": command_of(job),
+        "status": job.status(),
+        "displayName": STEP_NAME,
+        "experimentName": job.experiment(),
+        "description": null,
+        "tags": {},
+        "properties": job.properties(),
+        "services": services(site, job, &name),
+        "inputs": job.map("inputs"),
+        "outputs": job.outputs(),
+        "environmentVariables": {},
+        "resources": {"instanceCount": 1, "properties": {}},
+        "isArchived": false,
+        "parentJobName": job.name(),
+    });
+    if let Some(run) = job.run {
+        let label = &run.spec.task.environment.label;
+        inner["environmentId"] = json!(label);
+        inner["resources"]["instanceCount"] = json!(run.spec.instances);
+        inner["environmentVariables"] = json!(run.spec.task.variables);
+    }
+    if let Some(compute) = job.text("computeId") {
+        inner["computeId"] = json!(compute);
+    }
+    json!({
+        "id": id,
+        "name": name,
+        "type": format!("{PROVIDER}/workspaces/jobs"),
+        "systemData": system_data(job.document),
+        "properties": inner,
+    })
+}
+
+/// What the step does, in one line: there is no shell command behind it.
+fn command_of(job: &Job<'_>) -> String {
+    let Some(run) = job.run else {
+        return STEP_NAME.to_owned();
+    };
+    let mut line = STEP_NAME.to_owned();
+    if let model::engine::Program::Pool(pool) = &run.spec.task.program
+        && let Some(script) = &pool.script
+    {
+        line.push_str(&format!(" {script}"));
+    }
+    if let Work::Batch(spec) = &run.spec.work {
+        line.push_str(&format!(" --mini_batch_size {}", spec.mini_batch_size));
+        if let BatchOutput::AppendRow { file } = &spec.output {
+            line.push_str(&format!(" --output_file_name {file}"));
+        }
+    }
+    line
+}
+
+/// A job as invoke and the lists of batch jobs give it.
+pub fn batch_item(site: &Site, job: &Job<'_>) -> Value {
+    let name = job.name();
+    let studio = studio(site, job, name);
+    let point = json!({"jobEndpointType": null, "endpoint": studio});
+    json!({
+        "id": format!("{}/jobs/{name}", workspace_id(&job.document.key.workspace)),
+        "name": name,
+        "type": format!("{PROVIDER}/workspaces/batchEndpoints/jobs"),
+        "properties": {
+            "name": name,
+            "displayName": job.display(),
+            "experimentName": job.experiment(),
+            "status": job.status(),
+            "tags": job.map("tags"),
+            "properties": job.properties(),
+            "interactionEndpoints": {"Tracking": point, "Studio": point},
+            "provisioningState": "Succeeded",
+            "isArchived": false,
+            "output": null,
+            "compute": null,
+        },
+        "systemData": system_data(job.document),
+    })
+}

@@ -1,0 +1,113 @@
+//! `RunState` and `Why` → Azure's job statuses and error codes (§2.4.1, §2.4.2).
+//!
+//! S1 NotResponding and Paused are never said: the SDK takes them for an end.
+
+use model::{Outcome, RunRecord, RunState, Why};
+use serde_json::{Value, json};
+
+/// Azure's word for how a run stands.
+pub fn status(run: &RunRecord) -> &'static str {
+    match &run.state {
+        RunState::Queued => waiting(run),
+        RunState::Preparing => "Preparing",
+        RunState::Running => match run.why {
+            Some(Why::Publishing) => "Finalizing",
+            _ => "Running",
+        },
+        RunState::Canceling(Outcome::Canceled(_)) => "CancelRequested",
+        RunState::Canceling(Outcome::Completed | Outcome::Failed(_)) => "Finalizing",
+        RunState::Done(Outcome::Completed) => "Completed",
+        RunState::Done(Outcome::Failed(_)) => "Failed",
+        RunState::Done(Outcome::Canceled(_)) => "Canceled",
+    }
+}
+
+fn waiting(run: &RunRecord) -> &'static str {
+    match &run.why {
+        Some(Why::NodesComing { .. }) => "Provisioning",
+        Some(Why::Listing | Why::Preparing { .. }) => "Preparing",
+        Some(Why::Publishing) => "Finalizing",
+        // accepted, and no turn has looked at it yet
+        None if !run.held_node => "Starting",
+        _ => "Queued",
+    }
+}
+
+/// Whether the SDK takes a status for an end.
+pub fn is_final(status: &str) -> bool {
+    matches!(status, "Completed" | "Failed" | "Canceled")
+}
+
+/// What a run waits for or ended with.
+pub fn why(run: &RunRecord) -> Option<&Why> {
+    match &run.state {
+        RunState::Done(Outcome::Failed(why) | Outcome::Canceled(why))
+        | RunState::Canceling(Outcome::Failed(why) | Outcome::Canceled(why)) => Some(why),
+        RunState::Done(Outcome::Completed) => None,
+        RunState::Queued
+        | RunState::Preparing
+        | RunState::Running
+        | RunState::Canceling(Outcome::Completed) => run.why.as_ref(),
+    }
+}
+
+/// A stable code of a reason, Azure's where there is one.
+pub fn code(why: &Why) -> &'static str {
+    match why {
+        Why::NoSuchCompute { .. } | Why::ComputeDeleted { .. } => "ComputeNotFound",
+        Why::Quota { .. } => "ClusterCoreQuotaReached",
+        Why::ClusterFull { .. } | Why::Behind { .. } => "ClusterBusy",
+        Why::TooManyInstances { .. } => "InstanceCountExceedsClusterMaximum",
+        Why::NoRoom { .. } => "ResourcesDoNotFit",
+        Why::NodesComing { .. } => "NodesComing",
+        Why::CapacityHeld { .. } => "NoCapacity",
+        Why::Preparing { .. } => "Preparing",
+        Why::Listing => "ListingInput",
+        Why::Publishing => "PublishingOutput",
+        Why::AllNodesPreempted { .. } => "PreemptionError",
+        Why::WaitingForCapacity { .. } => "NodesPreempted",
+        Why::CancelAsked => "Canceled",
+        Why::TimedOut { .. } => "JobTimedOut",
+        Why::ErrorThreshold { .. } => "ErrorThresholdExceeded",
+        Why::NothingSucceeded { .. } => "NoSucceededMiniBatch",
+        Why::TooManyPreemptions { .. } => "TooManyPreemptions",
+        Why::UserError { .. } | Why::Exited { .. } => "UserError",
+        Why::Engine { .. } => "SystemError",
+        Why::CannotResume { .. } => "CannotResume",
+    }
+}
+
+/// The error of a run in run history's shape; null while it has none. A cancel that somebody asked for is none.
+pub fn error(run: &RunRecord) -> Value {
+    let why = match &run.state {
+        RunState::Done(Outcome::Failed(why)) => why,
+        RunState::Done(Outcome::Canceled(why)) if *why != Why::CancelAsked => why,
+        _ => return Value::Null,
+    };
+    let mut message = why.to_string();
+    // the first exception of the user's code says more than that items failed (field report 69)
+    if let Some(first) = &run.first_error
+        && !matches!(why, Why::UserError { .. })
+    {
+        match first.mini_batch {
+            Some(index) => message.push_str(&format!(
+                "; first error, mini-batch {index}: {}",
+                first.message
+            )),
+            None => message.push_str(&format!("; first error: {}", first.message)),
+        }
+    }
+    if let Some(hint) = why.hint() {
+        message.push_str("\nhint: ");
+        message.push_str(&hint);
+    }
+    json!({
+        "error": {
+            "code": code(why),
+            "message": message,
+            "messageParameters": {},
+            "details": [],
+        },
+        "time": run.ended.map(crate::arm::time::stamp),
+    })
+}
