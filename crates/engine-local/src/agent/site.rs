@@ -1,0 +1,575 @@
+//! Where a task works: its folders, its variables, its cage, and how its processes are started.
+//!
+//! Everything here blocks on the disk and runs on helper threads, never in the agent's loop.
+//!
+//! S1 the folder of a task lies below its node's and is closed to the users of other nodes;
+//! S2 `${{…}}` that names nothing is an error that names it, never an empty text;
+//! S3 what the user's program left in `outputs/` is kept under the artifacts, and is there again in the next attempt.
+
+use crate::{
+    confine::{Cage, Plan},
+    protocol::{Input, NodeConfig, Order, Output, Pool, Work},
+    tree::{Copy, Seen},
+};
+use model::TaskId;
+use rustix::fs::{Mode, chown};
+use rustix::process::{Gid, Uid};
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, PipeReader, PipeWriter},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, PermissionsExt, symlink},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
+
+/// What a job finds beside its environment: the folders of every Linux.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// First port for rendezvous of gangs: below the range that the kernel gives out by itself.
+const FIRST_PORT: u32 = 20_000;
+/// Ports to choose from.
+const PORTS: u32 = 12_000;
+
+/// A started process.
+#[derive(Debug)]
+pub struct Launched {
+    /// The process.
+    pub child: Child,
+    /// A worker's channel.
+    pub channel: Option<UnixStream>,
+    /// Its standard output (a command: both streams).
+    pub out: PipeReader,
+    /// Its standard error, where it has a file of its own.
+    pub err: Option<PipeReader>,
+}
+
+/// A task's place, ready to start processes.
+#[derive(Debug)]
+pub struct Site {
+    /// What to do.
+    pub order: Arc<Order>,
+    /// Its cage.
+    pub cage: Cage,
+    folder: PathBuf,
+    variables: Vec<(OsString, OsString)>,
+    line: String,
+    settings: String,
+}
+
+/// What is needed to make a site.
+pub struct Ground<'a> {
+    /// The node's folder.
+    pub node_folder: &'a Path,
+    /// Its configuration.
+    pub config: &'a NodeConfig,
+    /// Our own binary.
+    pub exe: &'a Path,
+    /// The node's user, when it has one.
+    pub uid: Option<u32>,
+}
+
+/// The name of a task's folder: readable, and different for every task.
+pub fn folder_name(task: &TaskId) -> String {
+    let readable: String = task
+        .job
+        .name()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .take(40)
+        .collect();
+    let whole = serde_json::to_string(task).expect("ids can be written");
+    format!(
+        "{readable}-{}.{}-{:08x}",
+        task.index,
+        task.attempt.0,
+        crc32fast::hash(whole.as_bytes())
+    )
+}
+
+/// The group shared by all tasks of a run, so that they may write its shared output together.
+fn group_of(task: &TaskId) -> u32 {
+    let job = serde_json::to_string(&task.job).expect("ids can be written");
+    crate::uid::FIRST + crc32fast::hash(job.as_bytes()) % crate::uid::COUNT
+}
+
+impl Site {
+    /// Brings code, inputs and earlier outputs, and makes the cage. `tell` says what is being done.
+    pub fn prepare(
+        ground: &Ground<'_>,
+        task: &TaskId,
+        order: Arc<Order>,
+        tell: &dyn Fn(&str),
+    ) -> Result<Site, String> {
+        let name = folder_name(task);
+        let folder = ground.node_folder.join("tasks").join(&name);
+        let user = ground.uid.map(|uid| (uid, group_of(task)));
+        let fail = |what: &str, e: io::Error| format!("{what}: {e}");
+
+        let make = || -> io::Result<()> {
+            match fs::remove_dir_all(&folder) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            // The agent's umask is 022; what is the user's alone is closed one level below (S1).
+            fs::DirBuilder::new().recursive(true).mode(0o711).create(&folder)?;
+            for own in ["work", "home", "tmp"] {
+                own_folder(&folder.join(own), user)?;
+            }
+            for ours in ["out", "in", "model"] {
+                fs::DirBuilder::new().mode(0o711).create(folder.join(ours))?;
+            }
+            fs::set_permissions(folder.join("model"), fs::Permissions::from_mode(0o755))
+        };
+        make().map_err(|e| fail("the task's folder cannot be made", e))?;
+
+        let work = folder.join("work");
+        if let Some(code) = &order.code {
+            tell("copying code");
+            mine(user).folder(code, &work).map_err(|e| fail("code", e))?;
+        }
+        let mut paths = Vec::new();
+        for (name, input) in &order.inputs {
+            let path = bring(name, input, &folder, user, tell)?;
+            paths.push((name.clone(), path));
+        }
+        if matches!(order.work, Work::Command { .. }) {
+            tell("bringing earlier outputs");
+            for kept in ["outputs", "logs"] {
+                own_folder(&work.join(kept), user)
+                    .and_then(|()| mine(user).folder(&order.artifacts.join(kept), &work.join(kept)))
+                    .map_err(|e| fail(kept, e))?; // S3
+            }
+        }
+        let mut outputs = Vec::new();
+        for output in &order.outputs {
+            let path = output_path(&folder, output);
+            let parent = if output.file {
+                path.parent().expect("it lies below the task's folder")
+            } else {
+                &path
+            };
+            own_folder(parent, user).map_err(|e| fail(&format!("output {}", output.name), e))?;
+            outputs.push((output.name.clone(), path));
+        }
+        let shown = order
+            .model
+            .as_ref()
+            .map(|(source, base)| {
+                let shown = folder.join("model").join(base);
+                symlink(source, &shown).map(|()| shown)
+            })
+            .transpose()
+            .map_err(|e| fail("model", e))?;
+
+        let line = match &order.work {
+            Work::Command { line } => substitute(line, &paths, &outputs)?,
+            Work::Pool(_) => String::new(),
+        };
+        let settings = match &order.work {
+            Work::Command { .. } => String::new(),
+            Work::Pool(pool) => pool_settings(pool, &work, &paths, shown.as_deref(), user)?,
+        };
+        let variables = variables(task, &order, &folder, &paths, &outputs, ground.config);
+        let cage = Cage::make(Plan {
+            kind: ground.config.confinement.clone(),
+            name: format!("{}/{name}", ground.config.group),
+            memory: order.memory,
+            cpu: order.cpu,
+            user,
+            exe: ground.exe.to_path_buf(),
+        })
+        .map_err(|e| fail("limits cannot be set", e))?;
+        Ok(Site {
+            order,
+            cage,
+            folder,
+            variables,
+            line,
+            settings,
+        })
+    }
+
+    /// Starts the command.
+    pub fn launch_command(&self) -> io::Result<Launched> {
+        let (out, writer) = io::pipe()?;
+        let err = writer.try_clone()?;
+        let shell = ["/bin/bash", "/usr/bin/bash", "/bin/sh"]
+            .into_iter()
+            .map(Path::new)
+            .find(|p| p.exists())
+            .ok_or_else(|| io::Error::other("there is neither bash nor sh"))?;
+        let args = ["-c".to_owned(), self.line.clone()];
+        let child = self.launch("main", shell, &args, Stdio::null(), writer, err, &[])?;
+        Ok(Launched {
+            child,
+            channel: None,
+            out,
+            err: None,
+        })
+    }
+
+    /// Starts a worker of the pool.
+    pub fn launch_worker(&self, number: u32, part: &str) -> io::Result<Launched> {
+        let Work::Pool(pool) = &self.order.work else {
+            return Err(io::Error::other("a command has no workers"));
+        };
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let (out, out_writer) = io::pipe()?;
+        let (err, err_writer) = io::pipe()?;
+        let args = [
+            pool.runtime.to_string_lossy().into_owned(),
+            self.settings.clone(),
+        ];
+        // Workers take the node's GPUs in turn.
+        let gpus = &self.order.gpus;
+        let gpu = (!gpus.is_empty()).then(|| gpus[number as usize % gpus.len()].to_string());
+        let extra: Vec<_> = gpu
+            .iter()
+            .map(|g| ("CUDA_VISIBLE_DEVICES", g.as_str()))
+            .collect();
+        let stdin = Stdio::from(std::os::fd::OwnedFd::from(theirs));
+        let child = self.launch(
+            part,
+            &self.order.python,
+            &args,
+            stdin,
+            out_writer,
+            err_writer,
+            &extra,
+        )?;
+        Ok(Launched {
+            child,
+            channel: Some(ours),
+            out,
+            err: Some(err),
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are one call of spawn")]
+    fn launch(
+        &self,
+        part: &str,
+        program: &Path,
+        args: &[String],
+        stdin: Stdio,
+        out: PipeWriter,
+        err: PipeWriter,
+        extra: &[(&str, &str)],
+    ) -> io::Result<Child> {
+        self.cage.spawn(part, program, args, |command: &mut Command| {
+            command
+                .env_clear()
+                .envs(self.variables.iter().map(|(k, v)| (k, v)))
+                .envs(extra.iter().copied())
+                .current_dir(self.folder.join("work"))
+                .stdin(stdin)
+                .stdout(Stdio::from(out))
+                .stderr(Stdio::from(err));
+        })
+    }
+
+    /// Copies what changed in `outputs/` and `logs/` to the artifacts (S3).
+    pub fn sync(&self, scratch: &Path, seen: &mut Seen) -> io::Result<u64> {
+        if !matches!(self.order.work, Work::Command { .. }) {
+            return Ok(0); // a pool's logs are the agent's, its outputs are rows
+        }
+        let mut skipped = 0;
+        for kept in ["outputs", "logs"] {
+            skipped += Copy {
+                owner: None,
+                scratch: Some(scratch),
+                seen: Some(seen),
+                private: false,
+            }
+            .folder(
+                &self.folder.join("work").join(kept),
+                &self.order.artifacts.join(kept),
+            )?
+            .skipped;
+        }
+        Ok(skipped)
+    }
+
+    /// Puts every named output to its target. Returns lines for the log.
+    pub fn deliver(&self, scratch: &Path) -> Vec<String> {
+        let mut notes = Vec::new();
+        for output in &self.order.outputs {
+            let from = output_path(&self.folder, output);
+            let mut copy = Copy {
+                owner: None,
+                scratch: Some(scratch),
+                seen: None,
+                private: false,
+            };
+            let done = if output.file {
+                copy.file(&from, &output.target)
+            } else {
+                copy.folder(&from, &output.target)
+            };
+            match done {
+                Ok(done) if done.skipped > 0 => notes.push(format!(
+                    "output {}: {} entries are neither files nor folders and were left out",
+                    output.name, done.skipped
+                )),
+                Ok(_) => {}
+                Err(e) => notes.push(format!("output {} could not be kept: {e}", output.name)),
+            }
+        }
+        notes
+    }
+}
+
+fn mine(user: Option<(u32, u32)>) -> Copy<'static> {
+    Copy {
+        owner: user.map(|(uid, _)| uid),
+        scratch: None,
+        seen: None,
+        private: true,
+    }
+}
+
+fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    if let Some((uid, gid)) = user {
+        chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
+}
+
+fn output_path(folder: &Path, output: &Output) -> PathBuf {
+    let own = folder.join("out").join(&output.name);
+    if output.file {
+        own.join(output.target.file_name().unwrap_or("output".as_ref()))
+    } else {
+        own
+    }
+}
+
+fn bring(
+    name: &str,
+    input: &Input,
+    folder: &Path,
+    user: Option<(u32, u32)>,
+    tell: &dyn Fn(&str),
+) -> Result<OsString, String> {
+    match input {
+        Input::Literal(text) => Ok(text.into()),
+        Input::Original(path) => match fs::symlink_metadata(path) {
+            Ok(_) => Ok(path.clone().into()),
+            Err(e) => Err(format!("input {name}: {}: {e}", path.display())),
+        },
+        Input::Copy(from) => {
+            tell(&format!("copying input {name}"));
+            let base = from.file_name().unwrap_or("input".as_ref());
+            let to = folder.join("in").join(name);
+            own_folder(&to, user).map_err(|e| format!("input {name}: {e}"))?;
+            let to = to.join(base);
+            let meta = fs::symlink_metadata(from)
+                .map_err(|e| format!("input {name}: {}: {e}", from.display()))?;
+            let done = if meta.is_dir() {
+                mine(user).folder(from, &to)
+            } else {
+                mine(user).file(from, &to)
+            };
+            done.map_err(|e| format!("input {name}: {e}"))?;
+            Ok(to.into())
+        }
+    }
+}
+
+/// Replaces `${{inputs.NAME}}` and `${{outputs.NAME}}` (S2).
+fn substitute(
+    line: &str,
+    inputs: &[(String, OsString)],
+    outputs: &[(String, PathBuf)],
+) -> Result<String, String> {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find("${{") {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 3..];
+        let end = after
+            .find("}}")
+            .ok_or_else(|| format!("command: {:?} has no closing }}}}", &rest[at..]))?;
+        let name = after[..end].trim();
+        let value = match name.split_once('.') {
+            Some(("inputs", name)) => inputs
+                .iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| v.to_string_lossy().into_owned()),
+            Some(("outputs", name)) => outputs
+                .iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| v.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let Some(value) = value else {
+            return Err(format!(
+                "command: ${{{{{name}}}}} names no input or output of this job"
+            ));
+        };
+        out.push_str(&value);
+        rest = &after[end + 2..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn variables(
+    task: &TaskId,
+    order: &Order,
+    folder: &Path,
+    inputs: &[(String, OsString)],
+    outputs: &[(String, PathBuf)],
+    config: &NodeConfig,
+) -> Vec<(OsString, OsString)> {
+    let mut out: Vec<(OsString, OsString)> = Vec::new();
+    let mut set = |k: &str, v: OsString| out.push((k.into(), v));
+    for (k, v) in &order.server_variables {
+        set(k, v.into());
+    }
+    let mut path = OsString::new();
+    if let Some(bin) = order.python.parent() {
+        path.push(bin);
+        path.push(":");
+    }
+    path.push(SYSTEM_PATH);
+    path.push(":");
+    path.push(&order.shims);
+    set("PATH", path);
+    set("HOME", folder.join("home").into());
+    set("TMPDIR", folder.join("tmp").into());
+    set("LANG", "C.UTF-8".into());
+    // There is no entry in the password file for the task's user; getpass and others ask these first.
+    set("USER", "zaffre".into());
+    set("LOGNAME", "zaffre".into());
+    set("AZUREML_RUN_ID", task.job.name().into());
+    set("AZUREML_ATTEMPT", task.attempt.0.to_string().into());
+    set("AZUREML_NODE_ID", config.node.to_string().into());
+    set("AZUREML_PROCESS_NAME", format!("rank_{}", order.rank).into());
+    if order.model.is_some() {
+        set("AZUREML_MODEL_DIR", folder.join("model").into());
+    }
+    if let Work::Pool(pool) = &order.work {
+        set("AZUREML_BI_OUTPUT_PATH", pool.shared_output.clone().into());
+    }
+    let rank = order.rank.to_string();
+    let world = order.world.to_string();
+    let job = serde_json::to_string(&(&task.job, task.attempt)).expect("ids can be written");
+    let port = FIRST_PORT + crc32fast::hash(job.as_bytes()) % PORTS;
+    for (k, v) in [
+        ("RANK", rank.as_str()),
+        ("NODE_RANK", &rank),
+        ("LOCAL_RANK", "0"),
+        ("WORLD_SIZE", &world),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &port.to_string()),
+        ("AZ_BATCHAI_MPI_MASTER_NODE", "127.0.0.1"),
+        ("AZ_BATCHAI_GPU_COUNT_FOUND", &order.gpus.len().to_string()),
+    ] {
+        set(k, v.into());
+    }
+    if !order.gpus.is_empty() {
+        let all: Vec<String> = order.gpus.iter().map(u32::to_string).collect();
+        set("CUDA_VISIBLE_DEVICES", all.join(",").into());
+    }
+    for (name, value) in inputs {
+        set(&format!("AZURE_ML_INPUT_{name}"), value.clone());
+    }
+    for (name, value) in outputs {
+        set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone().into());
+    }
+    for (k, v) in &order.variables {
+        set(k, v.into());
+    }
+    out
+}
+
+/// The worker's settings (`runtime/batch.py`).
+fn pool_settings(
+    pool: &Pool,
+    work: &Path,
+    inputs: &[(String, OsString)],
+    model: Option<&Path>,
+    user: Option<(u32, u32)>,
+) -> Result<String, String> {
+    let [(_, input)] = inputs else {
+        return Err(format!(
+            "a batch run has one input, this one has {}",
+            inputs.len()
+        ));
+    };
+    let input = Path::new(input);
+    // A single file is listed by its base name.
+    let root = if input.is_dir() {
+        input
+    } else {
+        input.parent().unwrap_or(input)
+    };
+    let root = std::str::from_utf8(root.as_os_str().as_bytes())
+        .map_err(|_| format!("input {}: its folder is not UTF-8", root.display()))?;
+    let script = pool.script.as_ref().map(|s| work.join(s));
+    if let Some(script) = &script
+        && !script.is_file()
+    {
+        return Err(format!(
+            "scoring script {:?} is not in the code folder",
+            pool.script.as_deref().unwrap_or_default()
+        ));
+    }
+    if script.is_none() && model.is_none() {
+        return Err("a deployment without a scoring script needs an MLflow model".to_owned());
+    }
+    shared(&pool.shared_output, user)
+        .map_err(|e| format!("output folder {}: {e}", pool.shared_output.display()))?;
+    Ok(serde_json::json!({
+        "script": script,
+        "model": model,
+        "listing": pool.listing,
+        "root": root,
+        "group": pool.group,
+        "azure": pool.azure,
+        "collect": pool.collect,
+        "header": pool.header,
+        "logging_level": pool.logging_level,
+    })
+    .to_string())
+}
+
+/// The folder that all workers of the run may write, whichever node they are on: its group is the run's.
+fn shared(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    if let Some((_, gid)) = user {
+        chown(path, None, Some(Gid::from_raw(gid)))?;
+        rustix::fs::chmod(path, Mode::from_raw_mode(0o2775))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_become_paths_and_unknown_ones_are_named() {
+        let inputs = [("data".to_owned(), OsString::from("/d"))];
+        let outputs = [("model".to_owned(), PathBuf::from("/m"))];
+        let line = "cp ${{inputs.data}}/x ${{ outputs.model }} $HOME ${X}";
+        assert_eq!(
+            substitute(line, &inputs, &outputs).unwrap(),
+            "cp /d/x /m $HOME ${X}"
+        );
+        let wrong = substitute("echo ${{inputs.dat}}", &inputs, &outputs).unwrap_err();
+        assert_eq!(
+            wrong,
+            "command: ${{inputs.dat}} names no input or output of this job"
+        );
+        assert!(substitute("echo ${{inputs.data", &inputs, &outputs).is_err());
+    }
+}

@@ -1,0 +1,538 @@
+//! One task, from `Start` to `Forget`.
+//!
+//! T1 a task ends once, and only after everything that it started is dead and its outputs are where they belong;
+//! T2 told to stop, it is asked first and killed after a grace; the end is `Stopped`, whatever it answered;
+//! T3 an end that an eviction notice has caused is not reported: the node goes, and the job runs again elsewhere.
+
+use super::{
+    Context, LOG, News, PROGRAM, Run as _, Staged,
+    command::CommandRun,
+    logs::LogFile,
+    pool::{Mail, PoolRun},
+    site::{self, Site},
+};
+use crate::protocol::{self, NodeConfig, Order, Report, Stage, Up, Work};
+use model::{
+    Ranges, TaskId,
+    engine::Exit,
+};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::tree::Seen;
+
+/// A command that was told to stop may tidy up for so long before it is killed.
+pub const COMMAND_GRACE: Duration = Duration::from_secs(10);
+/// Workers have nothing to tidy: their results are out already.
+pub const POOL_GRACE: Duration = Duration::from_secs(2);
+
+/// What a task needs of its node.
+pub struct Ground {
+    /// The node's folder.
+    pub dir: PathBuf,
+    /// Its configuration.
+    pub config: NodeConfig,
+    /// Our own binary.
+    pub exe: PathBuf,
+    /// The node's user.
+    pub uid: Option<u32>,
+}
+
+enum Run {
+    None,
+    Command(Box<CommandRun>),
+    Pool(Box<PoolRun>),
+}
+
+/// A task of this node.
+pub struct Task {
+    id: TaskId,
+    slot: u32,
+    node: String,
+    stage: Stage,
+    held: Vec<u8>,
+    mail: Mail,
+    site: Option<Arc<Site>>,
+    run: Run,
+    staging: bool,
+    stopping: bool,
+    noticed: bool,
+    kill_at: Option<Instant>,
+    /// The end that was decided; `None` inside: it is not reported (T3).
+    end: Option<Option<Exit>>,
+    ending: bool,
+    dirty: bool,
+    dir: PathBuf,
+}
+
+impl Task {
+    /// A task that waits for `Go`.
+    pub fn new(id: TaskId, slot: u32, held: Vec<u8>, node: String) -> Task {
+        Task {
+            id,
+            slot,
+            node,
+            stage: Stage::Waiting {
+                what: "its environment and files".into(),
+            },
+            held,
+            mail: Mail::default(),
+            site: None,
+            run: Run::None,
+            staging: false,
+            stopping: false,
+            noticed: false,
+            kill_at: None,
+            end: None,
+            ending: false,
+            dirty: true,
+            dir: PathBuf::new(),
+        }
+    }
+
+    fn waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. })
+    }
+    /// Whether it has ended.
+    pub fn exited(&self) -> bool {
+        matches!(self.stage, Stage::Exited(_))
+    }
+    fn exit(&mut self, exit: Exit) {
+        self.stage = Stage::Exited(exit);
+        self.dirty = true;
+        self.held.clear();
+    }
+
+    /// The server is preparing something for it.
+    pub fn preparing(&mut self, what: &str) {
+        if self.waiting() {
+            self.stage = Stage::Waiting { what: what.into() };
+            self.dirty = true;
+        }
+    }
+
+    /// It cannot be started.
+    pub fn refuse(&mut self, message: String) {
+        if self.waiting() {
+            self.exit(Exit::NotStarted {
+                message: message.into(),
+            });
+        }
+    }
+
+    /// Everything is there: bring the files and start.
+    pub fn go(&mut self, order: Order, ground: Ground, cx: &mut Context<'_>) {
+        if !self.waiting() || self.noticed {
+            return; // begun before, or on a node that goes
+        }
+        self.stage = Stage::Staging {
+            what: "copying files".into(),
+        };
+        self.dirty = true;
+        self.staging = true;
+        self.dir = ground.dir.clone();
+        let (id, slot, node, order) = (self.id.clone(), self.slot, self.node.clone(), Arc::new(order));
+        let news = cx.news.clone();
+        cx.news.run(move || {
+            let result = stage(&ground, &id, &node, &order, &|what| {
+                news.push(News::Telling {
+                    slot,
+                    what: what.to_owned(),
+                });
+            });
+            News::Staged { slot, result }
+        });
+    }
+
+    /// A helper has news of it.
+    pub fn news(&mut self, news: News, cx: &mut Context<'_>) {
+        match news {
+            News::Telling { what, .. } => {
+                if let Stage::Staging { what: told } = &mut self.stage {
+                    *told = what.into();
+                    self.dirty = true;
+                }
+            }
+            News::Staged { result, .. } => self.staged(result, cx),
+            News::Worker {
+                number, launched, ..
+            } => {
+                if let Run::Pool(pool) = &mut self.run {
+                    pool.launched(number, launched, &mut self.mail, cx);
+                }
+            }
+            News::WorkerGone { number, .. } => {
+                if let Run::Pool(pool) = &mut self.run {
+                    pool.worker_gone(number, cx);
+                }
+            }
+            News::Synced { .. } => {
+                if let Run::Command(command) = &mut self.run {
+                    command.synced();
+                }
+            }
+            News::Ended { notes, .. } => self.ended(&notes, cx),
+            News::Nothing | News::Removed { .. } => {}
+        }
+    }
+
+    fn staged(&mut self, result: Result<Box<Staged>, String>, cx: &mut Context<'_>) {
+        self.staging = false;
+        let staged = match result {
+            Ok(staged) => staged,
+            Err(message) => {
+                let exit = if self.stopping {
+                    Exit::Stopped
+                } else {
+                    Exit::NotStarted {
+                        message: message.into(),
+                    }
+                };
+                return self.exit(exit);
+            }
+        };
+        self.stage = Stage::Running;
+        self.dirty = true;
+        self.held.clear();
+        self.site = Some(staged.site.clone());
+        match (&staged.site.order.work, staged.command) {
+            (Work::Command { .. }, Some((launched, log))) => {
+                let scratch = self.dir.join("scratch");
+                match CommandRun::new(self.slot, staged.site, launched, log, scratch, cx) {
+                    Ok(run) => self.run = Run::Command(Box::new(run)),
+                    Err(e) => {
+                        // It runs, but cannot be watched: it is ended.
+                        self.end = Some(Some(Exit::NotStarted {
+                            message: format!("the command cannot be watched: {e}").into(),
+                        }));
+                    }
+                }
+            }
+            (Work::Pool(pool), _) => {
+                let (pool, node) = (pool.clone(), self.node.clone());
+                let mut run = PoolRun::start(self.slot, staged.site, pool, node, cx);
+                run.draining = self.noticed;
+                self.run = Run::Pool(Box::new(run));
+            }
+            (Work::Command { .. }, None) => unreachable!("a staged command is started"),
+        }
+        if self.stopping {
+            self.stop_now(cx);
+        } else if self.noticed {
+            self.notice_run(cx);
+        }
+    }
+
+    /// Told to stop (T2).
+    pub fn stop(&mut self, cx: &mut Context<'_>) {
+        if self.stopping || self.exited() {
+            return;
+        }
+        self.stopping = true;
+        if self.waiting() {
+            self.exit(Exit::Stopped);
+        } else if !self.staging {
+            self.stop_now(cx);
+        }
+    }
+
+    fn stop_now(&mut self, cx: &mut Context<'_>) {
+        match &mut self.run {
+            Run::Command(command) => {
+                command.ask_to_end();
+                self.kill_at = Some(cx.now + COMMAND_GRACE);
+            }
+            Run::Pool(pool) => {
+                self.mail.give_back(cx.now);
+                pool.ask_to_end();
+                self.kill_at = Some(cx.now + POOL_GRACE);
+            }
+            Run::None => {}
+        }
+    }
+
+    /// The node will be taken.
+    pub fn notice(&mut self, cx: &mut Context<'_>) {
+        if self.noticed {
+            return;
+        }
+        self.noticed = true;
+        self.mail.give_back(cx.now);
+        self.notice_run(cx);
+    }
+
+    fn notice_run(&mut self, cx: &mut Context<'_>) {
+        match &mut self.run {
+            Run::Command(command) => {
+                command.sync(cx);
+                command.ask_to_end();
+            }
+            Run::Pool(pool) => pool.draining = true,
+            Run::None => {}
+        }
+    }
+
+    /// More indices.
+    pub fn lend(&mut self, number: u64, ranges: &Ranges, now: Instant) {
+        if self.mail.lend(number, ranges) {
+            self.dirty = true;
+            if self.noticed || self.stopping || self.exited() {
+                self.mail.give_back(now);
+            } else if let Run::Pool(pool) = &mut self.run {
+                pool.feed_all(&mut self.mail, now);
+            }
+        }
+    }
+
+    /// Parcels up to `seq` are durable.
+    pub fn ack(&mut self, seq: u64, now: Instant) {
+        let crowded = self.mail.outbox.crowded();
+        self.mail.outbox.ack(seq);
+        if crowded
+            && !self.mail.outbox.crowded()
+            && let Run::Pool(pool) = &mut self.run
+        {
+            pool.feed_all(&mut self.mail, now);
+        }
+    }
+
+    /// Something happened on a descriptor.
+    pub fn event(&mut self, kind: u64, number: u32, cx: &mut Context<'_>) {
+        match (&mut self.run, kind) {
+            (Run::Command(command), PROGRAM) => command.on_end(cx),
+            (Run::Command(command), LOG) => command.on_log(cx),
+            (Run::Pool(pool), _) => pool.event(kind, number, &mut self.mail, cx),
+            (Run::Command(_) | Run::None, _) => {}
+        }
+    }
+
+    /// What is due; decides about the end.
+    pub fn on_time(&mut self, cx: &mut Context<'_>) {
+        if self.ending || self.exited() {
+            return;
+        }
+        let overdue = self.kill_at.is_some_and(|k| k <= cx.now);
+        match &mut self.run {
+            Run::Command(command) => {
+                command.on_time(cx);
+                if let Some(status) = command.status {
+                    let exit = if self.stopping {
+                        Some(Exit::Stopped)
+                    } else if self.noticed && !status.success() {
+                        None // T3
+                    } else {
+                        Some(command.exit(status))
+                    };
+                    self.end.get_or_insert(exit);
+                } else if overdue {
+                    self.end.get_or_insert(Some(Exit::Stopped));
+                }
+            }
+            Run::Pool(pool) => {
+                pool.on_time(&mut self.mail, cx);
+                if let Some(over) = pool.over.clone() {
+                    self.end.get_or_insert(Some(over));
+                } else if self.stopping && (overdue || pool.empty()) {
+                    self.end.get_or_insert(Some(Exit::Stopped));
+                }
+            }
+            Run::None => {}
+        }
+        if self.end.is_some() && !self.launching() {
+            self.begin_end(cx);
+        }
+    }
+
+    /// Whether a process is being started that nobody holds yet.
+    pub fn launching(&self) -> bool {
+        self.staging || matches!(&self.run, Run::Pool(pool) if pool.launching())
+    }
+
+    /// Kills what is left and brings the outputs home, beside the loop.
+    fn begin_end(&mut self, cx: &mut Context<'_>) {
+        let Some(site) = self.site.clone() else {
+            return;
+        };
+        self.ending = true;
+        let reported = matches!(&self.end, Some(Some(_)));
+        let seen: Arc<Mutex<Seen>> = match &self.run {
+            Run::Command(command) => command.seen(),
+            Run::Pool(_) | Run::None => Arc::default(),
+        };
+        let (slot, scratch) = (self.slot, self.dir.join("scratch"));
+        cx.news.run(move || {
+            site.cage.kill();
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut notes = Vec::new();
+            match site.sync(&scratch, &mut seen) {
+                Ok(0) => {}
+                Ok(n) => notes.push(format!(
+                    "outputs/ and logs/: {n} entries are neither files nor folders and were left out"
+                )),
+                Err(e) => notes.push(format!("outputs/ could not be kept whole: {e}")),
+            }
+            if reported {
+                notes.extend(site.deliver(&scratch));
+            }
+            News::Ended { slot, notes }
+        });
+    }
+
+    /// Everything of it is dead and brought home (T1).
+    fn ended(&mut self, notes: &[String], cx: &mut Context<'_>) {
+        match std::mem::replace(&mut self.run, Run::None) {
+            Run::Command(mut command) => command.bury(notes, cx),
+            Run::Pool(mut pool) => {
+                pool.bury(&mut self.mail, cx);
+                self.mail.give_back(cx.now);
+            }
+            Run::None => {}
+        }
+        self.site = None;
+        if let Some(Some(exit)) = self.end.take() {
+            self.exit(exit);
+        }
+    }
+
+    /// When something is due.
+    pub fn due(&self) -> Option<Instant> {
+        if self.ending {
+            return self.mail.outbox.due();
+        }
+        let run = match &self.run {
+            Run::Command(command) => command.due(),
+            Run::Pool(pool) => pool.due().into_iter().chain(pool.started_due()).min(),
+            Run::None => None,
+        };
+        [run, self.mail.outbox.due(), self.kill_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether a process is one that it waits for itself.
+    pub fn holds(&self, pid: u32) -> bool {
+        match &self.run {
+            Run::Command(command) => command.holds(pid),
+            Run::Pool(pool) => pool.holds(pid),
+            Run::None => false,
+        }
+    }
+
+    fn started(&mut self) -> Ranges {
+        match &mut self.run {
+            Run::Pool(pool) => pool.tell_started(),
+            Run::Command(_) | Run::None => Ranges::new(),
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        Report {
+            task: self.id.clone(),
+            stage: self.stage.clone(),
+            lent: self.mail.lent,
+            started: self.started(),
+            acked: self.mail.outbox.acked(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Everything about it, for a new server.
+    pub fn report_whole(&mut self) -> Report {
+        let mut report = self.report();
+        if self.waiting() {
+            report.held.clone_from(&self.held);
+        }
+        self.dirty = false;
+        report
+    }
+
+    /// Its unacknowledged parcels, for a new server.
+    pub fn write_parcels(&mut self, out: &mut Vec<u8>) {
+        let started = self.started();
+        for parcel in self.mail.outbox.waiting() {
+            protocol::write_parcel(out, &self.id, parcel, self.mail.lent, &started);
+        }
+    }
+
+    /// Closes the parcel that is due and tells what changed. Without a server parcels are closed all the same.
+    pub fn speak(&mut self, now: Instant, mut out: Option<&mut Vec<u8>>) {
+        let due = self.mail.outbox.due();
+        let (busy, started_due) = match &self.run {
+            Run::Pool(pool) => (pool.busy(), pool.started_due()),
+            Run::Command(_) | Run::None => (false, None),
+        };
+        let idle_or_old = due.is_some_and(|d| d <= now || !busy) || self.mail.outbox.full();
+        if idle_or_old && let Some(parcel) = self.mail.outbox.close() {
+            let started = self.started();
+            if let Some(out) = out.as_deref_mut() {
+                protocol::write_parcel(out, &self.id, &parcel, self.mail.lent, &started);
+            }
+        } else if started_due.is_some_and(|d| d <= now) {
+            let changed = matches!(&self.run, Run::Pool(pool) if pool.started_changed());
+            self.dirty |= changed;
+            let _ = self.started();
+        }
+        if self.dirty && let Some(out) = out {
+            self.dirty = false;
+            let report = self.report();
+            protocol::write(out, &Up::State(Box::new(report)));
+        }
+    }
+}
+
+/// Prepares the place and starts a command; on a helper thread.
+fn stage(
+    ground: &Ground,
+    id: &TaskId,
+    node: &str,
+    order: &Arc<Order>,
+    tell: &dyn Fn(&str),
+) -> Result<Box<Staged>, String> {
+    let mut log = LogFile::new(order.artifacts.join(log_name(order, node)));
+    for line in std::iter::once(format!("attempt {} on node {node}", id.attempt.0))
+        .chain(order.notes.iter().cloned())
+    {
+        log.write(format!("[zaffre] {line}\n").as_bytes());
+    }
+    let start = || {
+        let place = site::Ground {
+            node_folder: &ground.dir,
+            config: &ground.config,
+            exe: &ground.exe,
+            uid: ground.uid,
+        };
+        let site = Arc::new(Site::prepare(&place, id, order.clone(), tell)?);
+        let launched = match &order.work {
+            Work::Command { .. } => Some(
+                site.launch_command()
+                    .map_err(|e| format!("the command cannot be started: {e}"))?,
+            ),
+            Work::Pool(_) => None,
+        };
+        Ok((site, launched))
+    };
+    match start() {
+        Ok((site, launched)) => Ok(Box::new(Staged {
+            site,
+            command: launched.map(|l| (l, log)),
+        })),
+        Err(message) => {
+            let text: String = message;
+            log.write(format!("[zaffre] not started: {text}\n").as_bytes());
+            Err(text)
+        }
+    }
+}
+
+/// Where the task's log lies: names that the SDK streams (behaviour §2.4.7); a pool's hosts have a file each.
+fn log_name(order: &Order, node: &str) -> String {
+    match &order.work {
+        Work::Pool(_) => format!("logs/sys/node/{node}/agent.txt"),
+        Work::Command { .. } if order.world <= 1 => "user_logs/std_log.txt".to_owned(),
+        Work::Command { .. } => format!("user_logs/std_log_process_{:02}.txt", order.rank),
+    }
+}
