@@ -12,10 +12,12 @@ mod request;
 mod turn;
 
 pub use load::StartError;
+pub use port::{
+    Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,
+};
 pub use request::{Condition, Done, Failure, Put, Request};
 
 use model::{DocKey, Document, JobId, RunRecord, View, Why};
-use port::{Bell, Blobs, Clock, Engine, Page, Series, Store, StoreError};
 use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
@@ -109,7 +111,11 @@ impl Control {
 
     /// Everything alive as of the last turn.
     pub fn view(&self) -> Arc<View> {
-        self.0.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .view
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// A receiver that changes with every turn that changed something.
@@ -157,7 +163,17 @@ impl Control {
 
     /// Takes no more requests, finishes the turn under way, writes a checkpoint and ends the loop. Tasks run on.
     pub fn stop(&self) {
-        self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
+        self.0
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stopping = true;
         self.0.bell.ring();
     }
+}
+
+/// The series that holds the node counts of a cluster: JSON of `model::view::NodeCounts` at each change.
+pub fn nodes_series(compute: &model::ComputeId) -> String {
+    let w = compute.workspace();
+    format!("nodes/{}/{}/{}/{compute}", w.subscription, w.group, w.name).to_ascii_lowercase()
 }

@@ -129,14 +129,18 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Refused(
-                Refusal::NotFound { message } | Refusal::Conflict { message } | Refusal::Invalid { message, .. },
+                Refusal::NotFound { message }
+                | Refusal::Conflict { message }
+                | Refusal::Invalid { message, .. },
             )
             | Failure::Full { message }
             | Failure::Store { message } => f.write_str(message),
             Failure::Precondition { have: Some(g) } => {
                 write!(f, "the condition does not hold: generation {g} is there")
             }
-            Failure::Precondition { have: None } => f.write_str("the condition does not hold: nothing is there"),
+            Failure::Precondition { have: None } => {
+                f.write_str("the condition does not hold: nothing is there")
+            }
             Failure::Busy { limit } => write!(f, "more than {limit} requests wait"),
             Failure::Stopped => f.write_str("the server is stopping"),
         }

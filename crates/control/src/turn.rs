@@ -1,0 +1,542 @@
+//! One turn after another (see the invariants in the crate's documentation).
+
+use model::{
+    Action, Answer, BlobPath, Command, DocKey, Document, Event, JobId, Kind, NodeId, Outcome,
+    Refusal, RunEvent, Time, View, Work, batch::Span,
+};
+use plan::{Resumable, Turn, World};
+use port::{Append, Page, StoreError};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+use crate::{
+    Condition, Control, Done, Failure, Inbox, Loop, Parts, Pending, Put, Request, Shared,
+    StartError, errand::Errands, load,
+};
+
+/// How often everything is looked at, marked or not: the net under a lost wake-up.
+const SLOW: Duration = Duration::from_secs(1);
+/// How long after a write that found no space the next one is tried.
+const RETRY: model::Millis = model::Millis(1000);
+/// Requests of one turn: enough to share a write, few enough that the first does not wait for the last.
+const TURN_REQUESTS: usize = 4096;
+/// Events between two checkpoints: replaying so many takes some ten milliseconds.
+const CHECKPOINT_EVENTS: u64 = 5000;
+/// Documents removed below a parent in one turn.
+const CHILDREN_LIMIT: usize = 1000;
+
+struct Machine {
+    parts: Parts,
+    shared: Arc<Shared>,
+    errands: Errands,
+    world: World,
+    seq: u64,
+    checkpoint: u64,
+    last: Time,
+}
+
+pub(crate) fn start(parts: Parts) -> Result<(Control, Loop), StartError> {
+    let (world, seq) = load::world(parts.store.as_ref(), parts.read)?;
+    let shared = Arc::new(Shared {
+        store: parts.store.clone(),
+        blobs: parts.blobs.clone(),
+        series: parts.series.clone(),
+        bell: parts.bell.clone(),
+        inbox: Mutex::new(Inbox::default()),
+        view: RwLock::new(Arc::new(world.view.clone())),
+        turns: watch::Sender::new(seq),
+    });
+    let errands = Errands::new(parts.store.clone(), parts.blobs.clone(), parts.bell.clone());
+    let mut machine = Machine {
+        checkpoint: seq,
+        parts,
+        shared: shared.clone(),
+        errands,
+        world,
+        seq,
+        last: Time::default(),
+    };
+    let thread = std::thread::Builder::new()
+        .name("loop".into())
+        .spawn(move || {
+            let end = machine.run();
+            machine.shut();
+            end
+        })
+        .map_err(StartError::Thread)?;
+    Ok((Control(shared), thread))
+}
+
+/// What a request became on its way into `decide`.
+enum Sorted {
+    /// The n-th command; what to answer besides.
+    Command(usize, Box<Done>),
+    /// Answered without a decision.
+    Ready(Box<Result<Done, Failure>>),
+}
+
+impl Machine {
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut look_at_all = true;
+        let mut wait = Duration::ZERO;
+        let mut slow_at = std::time::Instant::now();
+        loop {
+            self.parts.bell.wait(wait);
+            let (pending, stopping) = self.take();
+            if slow_at.elapsed() >= SLOW {
+                look_at_all = true;
+                slow_at = std::time::Instant::now();
+            }
+            let wake = self.turn(pending, look_at_all)?;
+            look_at_all = false;
+            if stopping {
+                let bytes = load::snapshot(&self.world)?;
+                return self.parts.store.checkpoint(self.seq, &bytes);
+            }
+            wait = wake
+                .map_or(SLOW, |at| Duration::from_millis(at.since(self.last).0))
+                .min(SLOW);
+        }
+    }
+
+    fn take(&self) -> (Vec<Pending>, bool) {
+        let mut inbox = self
+            .shared
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let n = inbox.pending.len().min(TURN_REQUESTS);
+        let taken = inbox.pending.drain(..n).collect();
+        if !inbox.pending.is_empty() {
+            self.parts.bell.ring();
+        }
+        (taken, inbox.stopping && inbox.pending.is_empty())
+    }
+
+    /// One turn; returns when the next one is due at the latest.
+    fn turn(
+        &mut self,
+        pending: Vec<Pending>,
+        look_at_all: bool,
+    ) -> Result<Option<Time>, StoreError> {
+        let room = (self.parts.room)();
+        let now = self.parts.clock.now().max(self.last);
+        self.last = now;
+        let mut seen = self.parts.engine.observe();
+        seen.marks.all |= look_at_all;
+        let finished = self.errands.observe(&mut seen);
+
+        let mut sorter = Sorter {
+            machine: self,
+            commands: Vec::new(),
+            overlay: BTreeMap::new(),
+            now,
+        };
+        let sorted: Vec<Sorted> = pending
+            .iter()
+            .map(|p| match &room {
+                Err(message) => Sorted::Ready(Box::new(Err(Failure::Full {
+                    message: message.clone(),
+                }))),
+                Ok(()) => sorter.sort(&p.request),
+            })
+            .collect();
+        let commands = std::mem::take(&mut sorter.commands);
+
+        let store = self.parts.store.clone();
+        let resumable = move |job: &JobId| resumable(store.as_ref(), job);
+        let turn = plan::decide(&mut self.world, commands, &resumable, &seen, now);
+        match self.write(&turn) {
+            Ok(()) => {}
+            Err(StoreError::Full { message }) => {
+                // C3: the World went ahead of the log; go back to what is durable and let the reserve refuse the next ones.
+                tracing::error!(
+                    message,
+                    "the turn could not be written; going back to the last durable state"
+                );
+                let (world, seq) = load::world(self.parts.store.as_ref(), self.parts.read)
+                    .map_err(|e| StoreError::Io(std::io::Error::other(e.to_string())))?;
+                (self.world, self.seq) = (world, seq);
+                for p in pending {
+                    let _ = p.answer.send(Err(Failure::Full {
+                        message: message.clone(),
+                    }));
+                }
+                return Ok(Some(now + RETRY));
+            }
+            Err(e) => return Err(e),
+        }
+        self.errands.drop_finished(&finished);
+        self.sample(&turn.events, now);
+        self.publish(!turn.events.is_empty());
+        answer(pending, sorted, &turn);
+        self.act(&turn, &seen);
+        self.tidy_up(&turn.events);
+        self.maybe_checkpoint()?;
+        Ok(turn.wake)
+    }
+
+    /// Rows first, then events and spans in one transaction (C1).
+    fn write(&mut self, turn: &Turn) -> Result<(), StoreError> {
+        let mut spans: Vec<(JobId, BlobPath, Vec<Span>)> = Vec::with_capacity(turn.rows.len());
+        for rows in &turn.rows {
+            let Some(segment) = segment_of(&self.world.view, &rows.run) else {
+                continue;
+            };
+            let base = self
+                .parts
+                .blobs
+                .append(&segment, &rows.pieces)
+                .map_err(blob_to_store)?;
+            let shifted = rows
+                .spans
+                .iter()
+                .map(|s| Span {
+                    offset: s.offset + base,
+                    ..*s
+                })
+                .collect();
+            spans.push((rows.run.clone(), segment, shifted));
+        }
+        if turn.events.is_empty() {
+            return Ok(());
+        }
+        self.seq = self.parts.store.append(&Append {
+            after: self.seq,
+            events: &turn.events,
+            spans: &spans,
+            copies: &turn.copies,
+        })?;
+        Ok(())
+    }
+
+    fn publish(&self, changed: bool) {
+        if changed {
+            *self
+                .shared
+                .view
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = Arc::new(self.world.view.clone());
+            self.shared.turns.send_replace(self.seq);
+        }
+    }
+
+    fn act(&mut self, turn: &Turn, seen: &model::Observed) {
+        let mut actions = plan::missing(&self.world, seen, &turn.touched);
+        actions.retain(|action| match action {
+            Action::Do(errand) => {
+                self.errands.start(errand, &self.world);
+                false
+            }
+            _ => true,
+        });
+        if !actions.is_empty() {
+            self.parts.engine.apply(actions);
+        }
+    }
+
+    /// One sample per cluster whose nodes changed: what the workspace metrics are made of.
+    fn sample(&self, events: &[Event], now: Time) {
+        let changed: BTreeSet<&NodeId> = events
+            .iter()
+            .filter_map(|e| match e {
+                Event::Node { node, .. } => Some(node),
+                _ => None,
+            })
+            .collect();
+        let computes: BTreeSet<_> = changed.iter().map(|n| &n.compute).collect();
+        for compute in computes {
+            let counts = self.world.view.counts(compute);
+            let Ok(text) = serde_json::to_string(&counts) else {
+                continue;
+            };
+            if let Err(error) = self
+                .parts
+                .series
+                .append(&crate::nodes_series(compute), &[(now, text)])
+            {
+                tracing::warn!(%error, %compute, "a metric sample is lost");
+            }
+        }
+    }
+
+    /// Files of runs that need them no more. Losing this to a crash costs space, not truth: `Errands::sweep` finds them.
+    fn tidy_up(&self, events: &[Event]) {
+        for event in events {
+            if let Event::Run {
+                run,
+                event:
+                    RunEvent::Finished {
+                        outcome: Outcome::Completed,
+                    },
+                ..
+            } = event
+                && let Some(record) = self.world.view.runs.get(run)
+            {
+                self.errands.discard(record);
+            }
+        }
+    }
+
+    fn maybe_checkpoint(&mut self) -> Result<(), StoreError> {
+        if self.seq - self.checkpoint < CHECKPOINT_EVENTS {
+            return Ok(());
+        }
+        let bytes = load::snapshot(&self.world)?;
+        match self.parts.store.checkpoint(self.seq, &bytes) {
+            Ok(()) => self.checkpoint = self.seq,
+            // The log is whole without it; the next turn tries again.
+            Err(StoreError::Full { message }) => {
+                tracing::warn!(message, "no room for a checkpoint")
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    fn shut(&self) {
+        let mut inbox = self
+            .shared
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        inbox.stopping = true;
+        for p in inbox.pending.drain(..) {
+            let _ = p.answer.send(Err(Failure::Stopped));
+        }
+    }
+}
+
+fn blob_to_store(e: port::BlobError) -> StoreError {
+    match e {
+        port::BlobError::Full(message) => StoreError::Full { message },
+        other => StoreError::Io(std::io::Error::other(other.to_string())),
+    }
+}
+
+fn segment_of(view: &View, run: &JobId) -> Option<BlobPath> {
+    match &view.runs.get(run)?.spec.work {
+        Work::Batch(batch) => Some(batch.segment.clone()),
+        Work::Command => None,
+    }
+}
+
+/// What a resume needs of a run that has left the World.
+fn resumable(store: &dyn port::Store, job: &JobId) -> Option<Resumable> {
+    let record = store.record(job).ok()??;
+    plan::resumable(&record)
+}
+
+fn answer(pending: Vec<Pending>, sorted: Vec<Sorted>, turn: &Turn) {
+    for (p, s) in pending.into_iter().zip(sorted) {
+        let reply = match s {
+            Sorted::Ready(reply) => *reply,
+            Sorted::Command(n, mut done) => match turn.answers.get(n) {
+                Some(Ok(answer)) => {
+                    done.answer = answer.clone();
+                    Ok(*done)
+                }
+                Some(Err(refusal)) => Err(Failure::Refused(refusal.clone())),
+                None => Err(Failure::Stopped),
+            },
+        };
+        let _ = p.answer.send(reply); // the caller may have gone
+    }
+}
+
+/// Turns requests into commands, looking at what is stored and at what earlier requests of the same turn write.
+struct Sorter<'a> {
+    machine: &'a Machine,
+    commands: Vec<Command>,
+    overlay: BTreeMap<DocKey, Option<Document>>,
+    now: Time,
+}
+
+impl Sorter<'_> {
+    fn sort(&mut self, request: &Request) -> Sorted {
+        let sorted = match request {
+            Request::Put(put) => self.put(put),
+            Request::Remove {
+                key,
+                children,
+                condition,
+            } => self.remove(key, *children, *condition),
+            Request::Submit {
+                id,
+                json,
+                spec,
+                request,
+                by,
+            } => self.submit(id, json, spec, request.as_deref(), by),
+            Request::Cancel { job } => {
+                Ok(self.command(Command::Cancel { job: job.clone() }, None, true))
+            }
+            Request::Preempt {
+                compute,
+                nodes,
+                notice,
+                hold,
+            } => Ok(self.command(
+                Command::Preempt {
+                    compute: compute.clone(),
+                    nodes: *nodes,
+                    notice: *notice,
+                    hold: *hold,
+                },
+                None,
+                true,
+            )),
+            Request::Explain { job } => {
+                let mut done = done(Answer::Stored, None, true);
+                done.why = plan::explain(&self.machine.world, job, self.now);
+                return Sorted::Ready(Box::new(Ok(done)));
+            }
+        };
+        sorted.unwrap_or_else(|failure| Sorted::Ready(Box::new(Err(failure))))
+    }
+
+    fn command(&mut self, command: Command, document: Option<Document>, existed: bool) -> Sorted {
+        self.commands.push(command);
+        Sorted::Command(
+            self.commands.len() - 1,
+            Box::new(done(Answer::Stored, document, existed)),
+        )
+    }
+
+    fn current(&self, key: &DocKey) -> Result<Option<Document>, Failure> {
+        if let Some(written) = self.overlay.get(key) {
+            return Ok(written.clone());
+        }
+        self.machine
+            .parts
+            .store
+            .get(key)
+            .map_err(|e| Failure::Store {
+                message: e.to_string(),
+            })
+    }
+
+    fn next(
+        &self,
+        key: &DocKey,
+        json: &Arc<str>,
+        by: &Arc<str>,
+        current: Option<&Document>,
+    ) -> Document {
+        Document {
+            key: current.map_or_else(|| key.clone(), |c| c.key.clone()), // D2: the first spelling stays
+            generation: current.map_or(1, |c| c.generation + 1),
+            json: json.clone(),
+            created: current.map_or(self.now, |c| c.created),
+            modified: self.now,
+            by: by.clone(),
+        }
+    }
+
+    fn put(&mut self, put: &Put) -> Result<Sorted, Failure> {
+        let current = self.current(&put.key)?;
+        holds(put.condition, current.as_ref())?;
+        let document = self.next(&put.key, &put.json, &put.by, current.as_ref());
+        self.overlay.insert(put.key.clone(), Some(document.clone()));
+        let command = Command::Put {
+            document: document.clone(),
+            declared: put.declared.clone(),
+        };
+        Ok(self.command(command, Some(document), current.is_some()))
+    }
+
+    fn remove(
+        &mut self,
+        key: &DocKey,
+        children: Option<Kind>,
+        condition: Condition,
+    ) -> Result<Sorted, Failure> {
+        let Some(current) = self.current(key)? else {
+            return Err(Failure::Refused(Refusal::NotFound {
+                message: format!("{:?} {} does not exist", key.kind, key.path),
+            }));
+        };
+        holds(condition, Some(&current))?;
+        if let Some(kind) = children {
+            let page = Page {
+                workspace: key.workspace.clone(),
+                kind,
+                parent: Some(key.path.to_string()),
+                newest_first: false,
+                after: None,
+                limit: CHILDREN_LIMIT,
+            };
+            let (documents, _) =
+                self.machine
+                    .parts
+                    .store
+                    .page(&page)
+                    .map_err(|e| Failure::Store {
+                        message: e.to_string(),
+                    })?;
+            for document in documents {
+                self.overlay.insert(document.key.clone(), None);
+                self.commands.push(Command::Remove { key: document.key });
+            }
+        }
+        self.overlay.insert(key.clone(), None);
+        Ok(self.command(Command::Remove { key: current.key }, None, true))
+    }
+
+    fn submit(
+        &mut self,
+        id: &JobId,
+        json: &Arc<str>,
+        spec: &Arc<model::RunSpec>,
+        request: Option<&str>,
+        by: &Arc<str>,
+    ) -> Result<Sorted, Failure> {
+        let key = DocKey::job(id);
+        let current = self.current(&key)?;
+        let document = self.next(&key, json, by, None);
+        // A repeat of a request is told by `decide`, which knows the requests; a new request may not take a used name.
+        if current.is_some() && !self.machine.world.knows_request(request) {
+            return Err(Failure::Refused(Refusal::Conflict {
+                message: format!("job {id} already exists"),
+            }));
+        }
+        if current.is_none() {
+            self.overlay.insert(key, Some(document.clone()));
+        }
+        let command = Command::Submit {
+            id: id.clone(),
+            document: document.clone(),
+            spec: spec.clone(),
+            request: request.map(Into::into),
+        };
+        Ok(self.command(command, Some(document), current.is_some()))
+    }
+}
+
+fn done(answer: Answer, document: Option<Document>, existed: bool) -> Done {
+    Done {
+        answer,
+        document,
+        existed,
+        why: None,
+    }
+}
+
+fn holds(condition: Condition, current: Option<&Document>) -> Result<(), Failure> {
+    let have = current.map(|c| c.generation);
+    let holds = match condition {
+        Condition::Any => true,
+        Condition::Absent => have.is_none(),
+        Condition::Present => have.is_some(),
+        Condition::Generation(g) => have == Some(g),
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err(Failure::Precondition { have })
+    }
+}

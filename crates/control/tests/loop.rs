@@ -1,0 +1,344 @@
+//! The loop against an engine that answers at once: C1 to C4, and a batch run from request to published file.
+
+mod engine;
+
+use control::{Condition, Control, Failure, Parts, Put, Request};
+use engine::{Fake, Wall};
+use model::{
+    Answer, BatchSpec, BlobPath, Bytes, ClusterSpec, Declared, DocKey, Document, Id, JobId, Kind,
+    MilliCpu, Millis, Outcome, Resources, RunSpec, RunState, Size, TaskSpec, Tier, Work, Workspace,
+    batch::{BatchOutput, OnCapacityLoss},
+    engine::{EnvironmentSpec, Packages, PoolSpec, Program, RowFormat},
+};
+use port::{
+    Bell, Blobs, Store,
+    memory::{MemoryBlobs, MemoryStore},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+fn path(text: &str) -> BlobPath {
+    BlobPath::new(text).unwrap()
+}
+
+fn cluster() -> Declared {
+    Declared::Cluster(Arc::new(ClusterSpec {
+        size: Size {
+            name: "Standard_DS3_v2".into(),
+            family: "standardDSv2Family".into(),
+            cores: 4,
+            memory: Bytes(14 << 30),
+            gpus: 0,
+        },
+        tier: Tier::LowPriority,
+        min: 0,
+        max: 2,
+        idle: Millis::secs(120),
+    }))
+}
+
+fn read(document: &Document) -> Result<Declared, String> {
+    Ok(if document.key.kind == Kind::Compute {
+        cluster()
+    } else {
+        Declared::Other
+    })
+}
+
+fn workspace() -> Arc<Workspace> {
+    Workspace::new("s", "g", "w")
+}
+
+fn batch(input: &str) -> Arc<RunSpec> {
+    Arc::new(RunSpec {
+        compute: Id::new(&workspace(), "pool"),
+        instances: 2,
+        task: Arc::new(TaskSpec {
+            program: Program::Pool(PoolSpec {
+                workers: 2,
+                script: Some("score.py".into()),
+                listing: path("runs/j/listing"),
+                root: path(input),
+                group: 2,
+                timeout: Millis::secs(30),
+                format: RowFormat::Csv,
+                collect: true,
+                header: false,
+                shared_output: path("blobs/out/j"),
+                logging_level: "info".into(),
+            }),
+            environment: EnvironmentSpec {
+                label: "e:1".into(),
+                image: None,
+                packages: Packages::None,
+            },
+            code: None,
+            inputs: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            model: None,
+            variables: BTreeMap::new(),
+            limits: Resources {
+                cpu: MilliCpu(4000),
+                memory: Bytes(1 << 30),
+                devices: BTreeMap::new(),
+            },
+            artifacts: path("artifacts/j"),
+        }),
+        work: Work::Batch(Box::new(BatchSpec {
+            input: path(input),
+            input_is_folder: true,
+            mini_batch_size: 2,
+            workers_per_node: 2,
+            max_retries: 3,
+            timeout: Millis::secs(30),
+            error_threshold: -1,
+            output: BatchOutput::AppendRow {
+                file: "predictions.csv".into(),
+            },
+            output_folder: path("blobs/out/j"),
+            segment: path("runs/j/rows"),
+            on_capacity_loss: OnCapacityLoss::Cancel,
+            max_preemptions: None,
+            resume_from: None,
+            fingerprint: "f".into(),
+        })),
+        timeout: None,
+    })
+}
+
+struct Site {
+    store: Arc<MemoryStore>,
+    blobs: Arc<MemoryBlobs>,
+    engine: Arc<Fake>,
+    short: Arc<AtomicBool>,
+    bell: Bell,
+}
+
+impl Site {
+    fn new() -> Self {
+        let bell = Bell::new();
+        Site {
+            store: Arc::new(MemoryStore::new()),
+            blobs: Arc::new(MemoryBlobs::new()),
+            engine: Arc::new(Fake::new(bell.clone())),
+            short: Arc::default(),
+            bell,
+        }
+    }
+    fn start(&self) -> (Control, control::Loop) {
+        let short = self.short.clone();
+        Control::start(Parts {
+            store: self.store.clone(),
+            blobs: self.blobs.clone(),
+            series: self.store.clone(),
+            engine: self.engine.clone(),
+            clock: Arc::new(Wall::default()),
+            bell: self.bell.clone(),
+            read,
+            room: Box::new(move || match short.load(Ordering::SeqCst) {
+                true => Err("1 MiB free, 64 MiB are kept".into()),
+                false => Ok(()),
+            }),
+        })
+        .unwrap()
+    }
+}
+
+fn put(kind: Kind, name: &str, json: &str, condition: Condition) -> Request {
+    Request::Put(Put {
+        key: DocKey::new(&workspace(), kind, name),
+        json: json.into(),
+        declared: if kind == Kind::Compute {
+            cluster()
+        } else {
+            Declared::Other
+        },
+        condition,
+        by: "t".into(),
+    })
+}
+
+fn submit(job: &JobId, input: &str, request: Option<&str>) -> Request {
+    Request::Submit {
+        id: job.clone(),
+        json: "{}".into(),
+        spec: batch(input),
+        request: request.map(Into::into),
+        by: "t".into(),
+    }
+}
+
+fn wait_for_end(control: &Control, job: &JobId) -> Outcome {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(run) = control.run(job).unwrap()
+            && let RunState::Done(outcome) = &run.state
+        {
+            return outcome.clone();
+        }
+        assert!(Instant::now() < end, "{:?}", control.run(job));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_batch_run_ends_in_one_file_in_input_order() {
+    let site = Site::new();
+    let (control, thread) = site.start();
+    for i in 0..25 {
+        site.blobs
+            .put(&path(&format!("blobs/in/{i:03}.csv")), b"x")
+            .unwrap();
+    }
+    control
+        .send_blocking(put(Kind::Compute, "pool", "{}", Condition::Absent))
+        .unwrap();
+    let job: JobId = Id::new(&workspace(), "j");
+    let first = control
+        .send_blocking(submit(&job, "blobs/in", Some("r1")))
+        .unwrap();
+    assert_eq!(
+        first.answer,
+        Answer::Run {
+            id: job.clone(),
+            repeat: false
+        }
+    );
+    let again = control
+        .send_blocking(submit(
+            &Id::new(&workspace(), "other"),
+            "blobs/in",
+            Some("r1"),
+        ))
+        .unwrap();
+    assert_eq!(
+        again.answer,
+        Answer::Run {
+            id: job.clone(),
+            repeat: true
+        }
+    );
+
+    assert_eq!(wait_for_end(&control, &job), Outcome::Completed);
+    let file = site
+        .blobs
+        .read(&path("blobs/out/j/predictions.csv"), 1 << 20)
+        .unwrap();
+    let expected: String = (0..13).map(|i| format!("row of {i}\n")).collect();
+    assert_eq!(String::from_utf8(file).unwrap(), expected);
+    let progress = control
+        .run(&job)
+        .unwrap()
+        .unwrap()
+        .progress
+        .clone()
+        .unwrap();
+    assert_eq!(
+        (progress.files, progress.total, progress.done),
+        (25, 13, 13)
+    );
+    assert!(
+        !control
+            .series()
+            .range(
+                &control::nodes_series(&Id::new(&workspace(), "pool")),
+                model::Time(0),
+                model::Time(u64::MAX)
+            )
+            .unwrap()
+            .is_empty()
+    );
+    control.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn an_output_that_is_there_already_is_never_overwritten() {
+    let site = Site::new();
+    let (control, _thread) = site.start();
+    site.blobs.put(&path("blobs/in/a"), b"x").unwrap();
+    site.blobs
+        .put(&path("blobs/out/j/predictions.csv"), b"mine")
+        .unwrap();
+    control
+        .send_blocking(put(Kind::Compute, "pool", "{}", Condition::Absent))
+        .unwrap();
+    let job: JobId = Id::new(&workspace(), "j");
+    control
+        .send_blocking(submit(&job, "blobs/in", None))
+        .unwrap();
+    let Outcome::Failed(why) = wait_for_end(&control, &job) else {
+        panic!("it must fail")
+    };
+    assert!(why.to_string().contains("already exists"), "{why}");
+    assert_eq!(
+        site.blobs
+            .read(&path("blobs/out/j/predictions.csv"), 9)
+            .unwrap(),
+        b"mine"
+    );
+    control.stop();
+}
+
+#[test]
+fn what_is_answered_is_there_after_a_restart() {
+    let site = Site::new();
+    let (control, thread) = site.start();
+    control
+        .send_blocking(put(Kind::Compute, "Pool", "{}", Condition::Absent))
+        .unwrap();
+    let again = control
+        .send_blocking(put(
+            Kind::Compute,
+            "POOL",
+            r#"{"a":1}"#,
+            Condition::Generation(1),
+        ))
+        .unwrap();
+    assert!(again.existed);
+    let document = again.document.unwrap();
+    assert_eq!(
+        (document.generation, document.key.path.as_str()),
+        (2, "Pool"),
+        "the first spelling stays"
+    );
+    let stale = control.send_blocking(put(Kind::Compute, "pool", "{}", Condition::Generation(1)));
+    assert_eq!(stale, Err(Failure::Precondition { have: Some(2) }));
+    // No graceful stop: a second loop over the same store sees what the first has acknowledged.
+    let (second, _) = site.start();
+    assert_eq!(second.view().clusters.size(), 1);
+    assert_eq!(
+        &*second.get(&document.key).unwrap().unwrap().json,
+        r#"{"a":1}"#
+    );
+    control.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_short_disk_refuses_and_recovers_by_itself() {
+    let site = Site::new();
+    let (control, _thread) = site.start();
+    site.short.store(true, Ordering::SeqCst);
+    let refused = control.send_blocking(put(Kind::Data, "d/1", "{}", Condition::Any));
+    assert!(matches!(refused, Err(Failure::Full { .. })), "{refused:?}");
+    assert_eq!(
+        site.store
+            .get(&DocKey::new(&workspace(), Kind::Data, "d/1"))
+            .unwrap(),
+        None
+    );
+    site.short.store(false, Ordering::SeqCst);
+    control
+        .send_blocking(put(Kind::Data, "d/1", "{}", Condition::Any))
+        .unwrap();
+    control.stop();
+    let stopped = control.send_blocking(put(Kind::Data, "d/2", "{}", Condition::Any));
+    assert_eq!(stopped, Err(Failure::Stopped));
+}
