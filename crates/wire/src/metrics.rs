@@ -553,7 +553,12 @@ fn sum(lines: impl Iterator<Item = Line>) -> Line {
 
 /// Cores in use in percent of the quota that is used most. Low priority is one quota, each dedicated family another.
 fn utilization(tracks: &[&Track], quotas: &Quotas) -> Line {
-    let mut groups: BTreeMap<(Tier, Option<Name>), (Vec<&Track>, u32)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Group<'t> {
+        tracks: Vec<&'t Track>,
+        limit: u32,
+    }
+    let mut groups: BTreeMap<(Tier, Option<Name>), Group<'_>> = BTreeMap::new();
     for track in tracks {
         let size = &track.spec.size;
         let (family, limit) = match track.spec.tier {
@@ -561,20 +566,20 @@ fn utilization(tracks: &[&Track], quotas: &Quotas) -> Line {
             Tier::Dedicated => (Some(size.family.clone()), quotas.family_limit(size)),
         };
         let group = groups.entry((track.spec.tier, family)).or_default();
-        group.0.push(track);
-        group.1 = limit;
+        group.tracks.push(track);
+        group.limit = limit;
     }
     let lines: Vec<Line> = groups
         .values()
-        .map(|(own, limit)| {
+        .map(|group| {
             let exists = |n: &NodeCounts| n.preparing + n.idle + n.running + n.leaving + n.unusable;
-            let cores = sum(own.iter().map(|t| {
+            let cores = sum(group.tracks.iter().map(|t| {
                 let steps = t.steps.iter();
                 steps
                     .map(|(at, n)| (*at, u64::from(exists(n)) * u64::from(n.cores) * SCALE))
                     .collect()
             }));
-            let limit = u64::from(*limit).max(1);
+            let limit = u64::from(group.limit).max(1);
             cores
                 .into_iter()
                 .map(|(at, c)| (at, c * 100 / limit))

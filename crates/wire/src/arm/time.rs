@@ -33,7 +33,7 @@ pub fn duration(length: Millis) -> String {
     if days > 0 {
         put(&mut out, format_args!("{days}D"));
     }
-    if length.0 == 0 || length.0 % 86_400_000 > 0 {
+    if length.0 == 0 || !length.0.is_multiple_of(86_400_000) {
         out.push('T');
     }
     if hours > 0 {
