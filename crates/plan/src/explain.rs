@@ -1,0 +1,97 @@
+//! Why a run waits. Only the first waiting run of a cluster is told by an event; for those behind it the reason is their
+//! place in line, found when somebody asks, so that a hundred thousand queued runs cost a turn nothing.
+
+use model::{ComputeId, JobId, Outcome, RunEvent, RunState, Time, Why};
+
+use crate::{
+    pool::{Seek, count},
+    scale::cluster_full,
+    turn::Turning,
+    world::World,
+};
+
+/// What a run waits for, or why it ended as it did; `None` when it waits for nothing or is not known.
+pub fn explain(world: &World, job: &JobId, _now: Time) -> Option<Why> {
+    let record = world.view.runs.get(job)?;
+    match &record.state {
+        RunState::Done(outcome) | RunState::Canceling(outcome) => {
+            return match outcome {
+                Outcome::Completed => None,
+                Outcome::Failed(why) | Outcome::Canceled(why) => Some(why.clone()),
+            };
+        }
+        RunState::Queued | RunState::Preparing | RunState::Running => {}
+    }
+    if record.why.is_some() {
+        return record.why.clone();
+    }
+    let live = world.lives.get(job)?;
+    let compute = &record.spec.compute;
+    let pool = world.pools.get(compute)?;
+    if live.seat.stuck {
+        return Some(Why::TooManyInstances {
+            need: record.spec.instances,
+            max: world.view.clusters.get(compute)?.spec.max,
+        });
+    }
+    let seek = pool.seeking.get(&live.seq)?;
+    if !seek.first {
+        return world.view.clusters.get(compute)?.why.clone(); // it runs, on fewer nodes than it could use
+    }
+    let mut before = pool.seeking.range(..live.seq).filter(|(_, s)| s.first);
+    match before.next() {
+        None => head_why(world, compute, seek),
+        Some((_, first)) => Some(Why::Behind {
+            ahead: 1 + count(before.count()),
+            first: first.job.name().into(),
+        }),
+    }
+}
+
+/// What the first waiting run of a cluster waits for.
+fn head_why(world: &World, compute: &ComputeId, seek: &Seek) -> Option<Why> {
+    let pool = world.pools.get(compute)?;
+    let cluster = world.view.clusters.get(compute)?;
+    let (ready, coming) = (count(pool.idle.len()), count(pool.preparing.len()));
+    let enough = if seek.gang { seek.need } else { 1 };
+    if ready.saturating_add(coming) >= enough {
+        return Some(Why::NodesComing {
+            need: seek.need,
+            ready,
+            coming,
+        });
+    }
+    cluster.why.clone().or_else(|| cluster_full(world, compute))
+}
+
+impl Turning<'_> {
+    /// Tells the first waiting run what it waits for, when that changed.
+    pub fn explain_head(&mut self, compute: &ComputeId) {
+        let Some(pool) = self.world.pools.get(compute) else {
+            return;
+        };
+        let head = pool.head().map(|(_, seek)| seek.clone());
+        let told = pool.kept.explained.clone();
+        if let Some(job) = told
+            && head.as_ref().is_none_or(|h| h.job != job)
+        {
+            self.untell(&job);
+        }
+        let Some(head) = head else {
+            return;
+        };
+        let why = head_why(self.world, compute, &head);
+        if self.world.run(&head.job).is_some_and(|r| r.why != why) {
+            self.emit_run(&head.job, RunEvent::Explained { why });
+        }
+    }
+
+    /// Another run is before the one that was first: its reason is its place in line now.
+    fn untell(&mut self, job: &JobId) {
+        let waits = self.world.lives.get(job).is_some_and(|l| l.seat.first);
+        let told = self.world.run(job).is_some_and(|r| r.why.is_some());
+        if waits && told {
+            self.emit_run(job, RunEvent::Explained { why: None });
+        }
+    }
+}

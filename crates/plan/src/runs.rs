@@ -1,0 +1,180 @@
+//! What follows for runs from the facts of a turn.
+
+use model::{
+    ComputeId, JobId, Outcome, RunEvent, RunState, Why, Work, batch::OnCapacityLoss, run::Kept,
+};
+
+use crate::{
+    due::Due,
+    limits::{KEEP_DONE, RETIRE_AFTER},
+    turn::Turning,
+};
+
+impl Turning<'_> {
+    /// Each run that something happened to goes on.
+    pub fn runs(&mut self) {
+        // Steps touch only their own run, so one pass is enough.
+        for job in self.touched.runs.clone() {
+            self.step(&job);
+        }
+    }
+
+    fn step(&mut self, job: &JobId) {
+        let Some(record) = self.world.run(job) else {
+            return;
+        };
+        match &record.state {
+            RunState::Done(_) => {}
+            RunState::Canceling(outcome) => {
+                let outcome = outcome.clone();
+                self.settle(job, outcome);
+            }
+            RunState::Queued | RunState::Preparing | RunState::Running => {
+                if self.timed_out(job) {
+                    return;
+                }
+                let Some(record) = self.world.run(job) else {
+                    return;
+                };
+                match record.spec.work {
+                    Work::Command => self.command_step(job),
+                    Work::Batch(_) => self.batch_step(job),
+                }
+            }
+        }
+    }
+
+    /// Ends a run with this, once its tasks are gone.
+    pub fn give_up(&mut self, job: &JobId, outcome: Outcome) {
+        let Some(record) = self.world.run(job) else {
+            return;
+        };
+        match record.state {
+            RunState::Done(_) | RunState::Canceling(_) => return, // the first reason stays
+            RunState::Queued | RunState::Preparing | RunState::Running => {}
+        }
+        if !record.tasks.is_empty() {
+            let outcome = outcome.clone();
+            self.emit_run(job, RunEvent::Canceling { outcome });
+        }
+        self.settle(job, outcome);
+    }
+
+    /// Stops what still runs; when nothing does, the run has ended.
+    fn settle(&mut self, job: &JobId, outcome: Outcome) {
+        self.stop_tasks(job);
+        let idle = self.world.run(job).is_some_and(|r| r.tasks.is_empty());
+        if idle {
+            self.finish(job, outcome);
+        }
+    }
+
+    pub fn finish(&mut self, job: &JobId, outcome: Outcome) {
+        self.world.timers.set(Due::Run(job.clone()), None);
+        self.emit_run(job, RunEvent::Finished { outcome });
+    }
+
+    pub fn stop_tasks(&mut self, job: &JobId) {
+        for task in self.tasks_of(job) {
+            self.stop(&task.job.clone(), task);
+        }
+    }
+
+    pub fn stop(&mut self, job: &JobId, task: model::TaskId) {
+        if self.world.task(&task).is_some_and(|t| !t.stopping) {
+            self.emit_run(job, RunEvent::Stopping { task });
+        }
+    }
+
+    /// A run that runs longer than its limit from its first start is canceled.
+    fn timed_out(&mut self, job: &JobId) -> bool {
+        let Some(record) = self.world.run(job) else {
+            return false;
+        };
+        let (Some(limit), Some(started)) = (record.spec.timeout, record.started) else {
+            return false;
+        };
+        let due = Due::Run(job.clone());
+        if self.now < started + limit {
+            self.world.timers.set(due, Some(started + limit));
+            return false;
+        }
+        self.give_up(job, Outcome::Canceled(Why::TimedOut { limit }));
+        true
+    }
+
+    /// a preemption has left a cluster without a node that is running, idle or preparing. Looked at right after the
+    /// loss, before any replacement is asked for. Command runs wait for one (they run again); so do batch runs that never
+    /// held a node, that need none any more, or whose deployment says `wait`.
+    pub fn capacity_lost(&mut self, compute: &ComputeId) {
+        let (Some(pool), Some(cluster)) = (
+            self.world.pools.get(compute),
+            self.world.view.clusters.get(compute).cloned(),
+        ) else {
+            return;
+        };
+        if pool.usable() > 0 {
+            return;
+        }
+        let jobs: Vec<JobId> = pool.runs.values().cloned().collect();
+        for job in jobs {
+            let (Some(record), Some(batch)) = (self.world.run(&job), self.world.batch(&job)) else {
+                continue;
+            };
+            let Work::Batch(spec) = &record.spec.work else {
+                continue;
+            };
+            let live = matches!(
+                record.state,
+                RunState::Queued | RunState::Preparing | RunState::Running
+            );
+            if !live || !record.held_node || batch.complete() {
+                continue;
+            }
+            match spec.on_capacity_loss {
+                OnCapacityLoss::Cancel => {
+                    let why = Why::AllNodesPreempted {
+                        compute: compute.name().into(),
+                        tier: cluster.spec.tier,
+                        done: batch.done.count(),
+                        total: batch.total(),
+                    };
+                    self.give_up(&job, Outcome::Canceled(why));
+                }
+                OnCapacityLoss::Wait => {
+                    let why = Why::WaitingForCapacity {
+                        compute: compute.name().into(),
+                    };
+                    if record.why.as_ref() != Some(&why) {
+                        self.emit_run(&job, RunEvent::Explained { why: Some(why) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Finished runs leave the World after a while, or when there are many.
+    pub fn retire(&mut self) {
+        while let Some((ended, job)) = self.world.finished.first().cloned() {
+            let old = self.now.since(ended) >= RETIRE_AFTER;
+            if !old && self.world.finished.len() <= KEEP_DONE {
+                break;
+            }
+            let Some(record) = self.world.run(&job) else {
+                break;
+            };
+            let mut record = Box::new((**record).clone());
+            if let Some(batch) = self.world.batch(&job) {
+                record.kept = Some(Kept {
+                    done: batch.done(),
+                    failed_items: batch.short_items,
+                    header: batch.header.clone(),
+                });
+            }
+            self.emit_run(&job, RunEvent::Retired { record });
+        }
+        let first = self.world.finished.first();
+        let at = first.map(|(ended, _)| *ended + RETIRE_AFTER);
+        self.world.timers.set(Due::Retire, at);
+    }
+}

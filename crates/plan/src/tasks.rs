@@ -1,0 +1,201 @@
+//! What is seen of tasks becomes facts about runs.
+
+use model::{
+    BatchEvent, Exit, JobId, NodeEvent, NodeId, NodeState, Outcome, Phase, Ranges, RunEvent,
+    RunState, TaskId, Why, Work,
+};
+
+use crate::turn::Turning;
+
+impl Turning<'_> {
+    /// Looks at one task. Returns its node when the node has to be looked at first.
+    pub fn task_fact(&mut self, id: &TaskId) -> Option<NodeId> {
+        let Some(task) = self.world.task(id) else {
+            return None; // `missing` ends what nobody knows
+        };
+        let (node, running) = (task.node.clone(), task.running);
+        let Some(seen) = self.seen.tasks.get(id) else {
+            return self.absent(id, node, running);
+        };
+        self.touch_run(&id.job);
+        match &seen.phase {
+            Phase::Preparing { what } => {
+                self.shown(id);
+                self.preparing(id, what);
+            }
+            Phase::Running => {
+                if !running {
+                    self.emit_run(&id.job, RunEvent::Started { task: id.clone() });
+                }
+                self.take(id);
+            }
+            Phase::Exited(exit) => {
+                let ran = matches!(
+                    exit,
+                    Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. }
+                );
+                if ran && !running {
+                    self.emit_run(&id.job, RunEvent::Started { task: id.clone() }); // too short to be seen running
+                }
+                self.take(id);
+                self.exited(id, &node, exit);
+            }
+        }
+        None
+    }
+
+    /// A task that is not there: with its node, or by itself, or not started yet.
+    fn absent(&mut self, id: &TaskId, node: NodeId, running: bool) -> Option<NodeId> {
+        if !self.seen.nodes.contains_key(&node) {
+            return Some(node);
+        }
+        let stopping = self.world.task(id).is_some_and(|t| t.stopping);
+        if stopping {
+            self.end(id, &node);
+        } else if !running && !self.world.shown_tasks.contains(id) {
+            // Not started yet: `missing` asks again.
+        } else if self.world.batch(&id.job).is_some() {
+            self.host_exited(id, &node, None, "it was not there any more");
+        } else {
+            self.lose(id);
+            self.emptied(&node);
+        }
+        None
+    }
+
+    fn shown(&mut self, id: &TaskId) {
+        if !self.world.shown_tasks.contains(id) {
+            self.world.shown_tasks.insert(id.clone());
+        }
+    }
+
+    /// Says what is being prepared, of the first task that does not run yet.
+    fn preparing(&mut self, id: &TaskId, what: &str) {
+        let Some(record) = self.world.run(&id.job) else {
+            return;
+        };
+        let first = record.tasks.iter().find(|(_, t)| !t.running);
+        if record.state != RunState::Preparing || first.is_none_or(|(&index, _)| index != id.index)
+        {
+            return;
+        }
+        let why = Why::Preparing { what: what.into() };
+        if record.why.as_ref() != Some(&why) {
+            self.emit_run(&id.job, RunEvent::Explained { why: Some(why) });
+        }
+    }
+
+    fn exited(&mut self, id: &TaskId, node: &NodeId, exit: &Exit) {
+        let Some(record) = self.world.run(&id.job) else {
+            return;
+        };
+        let stopping = record.tasks.get(&id.index).is_some_and(|t| t.stopping);
+        let canceling = matches!(record.state, RunState::Canceling(_));
+        let done = *exit == Exit::Code(0);
+        let taken = self.node_is_taken(node);
+        match &record.spec.work {
+            _ if stopping || canceling => self.end(id, node),
+            Work::Command if done => self.end(id, node),
+            // A rank that fails while the node of another one goes has most likely lost its peer.
+            Work::Command if taken || self.gang_is_hit(&id.job) => {
+                self.lose(id);
+                self.emptied(node);
+            }
+            Work::Batch(_) if taken => {
+                self.lose(id);
+                self.emptied(node);
+            }
+            Work::Command => {
+                self.end(id, node);
+                let why = match exit {
+                    Exit::NotStarted { message } => Why::Engine {
+                        message: message.clone(),
+                    },
+                    Exit::Init { message } => Why::UserError {
+                        message: message.clone(),
+                        mini_batch: None,
+                    },
+                    Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. } | Exit::Stopped => {
+                        Why::Exited {
+                            how: exit.to_string().into(),
+                        }
+                    }
+                };
+                self.give_up(&id.job, Outcome::Failed(why));
+            }
+            Work::Batch(_) => {
+                let how = exit.to_string();
+                self.host_exited(id, node, Some(exit), &how);
+            }
+        }
+    }
+
+    fn gang_is_hit(&self, job: &JobId) -> bool {
+        let record = self.world.run(job);
+        record.is_some_and(|r| r.tasks.values().any(|t| self.node_is_taken(&t.node)))
+    }
+
+    /// Whether a node is being taken away, so that the end of its task says nothing about the task.
+    fn node_is_taken(&self, node: &NodeId) -> bool {
+        let record = self.world.view.nodes.get(node);
+        !self.seen.nodes.contains_key(node)
+            || record.is_some_and(|n| matches!(n.state, NodeState::Leaving { by: Some(_), .. }))
+    }
+
+    /// A task is over, its node is free. What a host still held goes back, unblamed.
+    pub fn end(&mut self, id: &TaskId, node: &NodeId) {
+        self.return_held(id, Rerun::No);
+        self.emit_run(&id.job, RunEvent::TaskEnded { task: id.clone() });
+        self.emptied(node);
+    }
+
+    /// A task is lost: nobody's failure (B4). Its node is the caller's to settle.
+    pub fn lose(&mut self, id: &TaskId) {
+        let canceling = self
+            .world
+            .run(&id.job)
+            .is_some_and(|r| matches!(r.state, RunState::Canceling(_)));
+        self.return_held(id, if canceling { Rerun::No } else { Rerun::Started });
+        self.emit_run(&id.job, RunEvent::TaskLost { task: id.clone() });
+    }
+
+    /// What a host held goes back to the front; what it had begun will be run again (B3).
+    pub fn return_held(&mut self, id: &TaskId, rerun: Rerun) {
+        let Some(batch) = self.world.batch(&id.job) else {
+            return;
+        };
+        let Some(host) = batch.host(id) else {
+            return;
+        };
+        let returned = host.holding();
+        if returned.is_empty() {
+            return;
+        }
+        let rerun = match rerun {
+            Rerun::Started => host.started.intersection(&returned),
+            Rerun::No => Ranges::new(),
+        };
+        if batch.waiting() == 0 {
+            self.refilled.insert(id.job.clone());
+        }
+        let event = BatchEvent::Lost {
+            task: id.clone(),
+            rerun,
+            returned,
+        };
+        self.emit_batch(&id.job, event);
+    }
+
+    pub fn emptied(&mut self, node: &NodeId) {
+        let record = self.world.view.nodes.get(node);
+        if record.is_some_and(|n| n.state.task().is_some()) {
+            self.emit_node(node, NodeEvent::Emptied);
+        }
+    }
+}
+
+/// Whether what a host had begun counts as run again.
+pub(crate) enum Rerun {
+    Started,
+    No,
+}

@@ -1,0 +1,275 @@
+//! What an event does to a run.
+
+use model::{
+    Attempt, JobId, NodeId, Outcome, Progress, RunEvent, RunRecord, RunSpec, RunState, TaskId,
+    Time, Why, Work, run::TaskRecord,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Illegal, World, illegal, seat::Seat};
+use crate::batch::{Batch, Host};
+
+/// A run's side that its record does not show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Live {
+    /// Its place in the order of submission.
+    pub seq: u64,
+    /// The last attempt of each task index.
+    pub attempts: BTreeMap<u32, Attempt>,
+    /// Its mini-batches, if it is a batch run.
+    pub batch: Option<Batch>,
+    /// Tasks that may be given work: not stopping, on a node that stays. Derived (W2).
+    #[serde(skip)]
+    pub able: BTreeSet<u32>,
+    /// Derived (W2).
+    #[serde(skip)]
+    pub seat: Seat,
+}
+
+impl Live {
+    /// The attempt that the next start of a task gets.
+    pub fn next_attempt(&self, index: u32) -> Attempt {
+        Attempt(self.attempts.get(&index).map_or(0, |a| a.0) + 1)
+    }
+}
+
+impl World {
+    pub(super) fn apply_run(
+        &mut self,
+        job: &JobId,
+        event: &RunEvent,
+        at: Time,
+    ) -> Result<(), Illegal> {
+        match event {
+            RunEvent::Submitted { spec, request, .. } => {
+                self.submitted(job, spec, request.as_deref(), at)?;
+            }
+            RunEvent::Retired { .. } => return self.retired(job),
+            RunEvent::Explained { why } => self.explained(job, why.as_ref())?,
+            RunEvent::Placed { task, node } => self.placed(job, task, node)?,
+            RunEvent::Started { task } => self.started(job, task, at)?,
+            RunEvent::Stopping { task } => self.stopping(job, task)?,
+            RunEvent::TaskEnded { task } => self.task_over(job, task, Over::Ended)?,
+            RunEvent::TaskLost { task } => self.task_over(job, task, Over::Lost)?,
+            RunEvent::Erred { error } => {
+                let (record, _) = self.parts(job)?;
+                record.first_error.get_or_insert_with(|| error.clone());
+            }
+            RunEvent::Canceling { outcome } => {
+                let (record, _) = self.parts(job)?;
+                record.state = RunState::Canceling(outcome.clone());
+                record.why = None;
+            }
+            RunEvent::Finished { outcome } => self.ended(job, outcome, at)?,
+        }
+        self.reseat(job);
+        Ok(())
+    }
+
+    /// Both sides of a run that is not done (J1).
+    pub(super) fn parts(&mut self, job: &JobId) -> Result<(&mut RunRecord, &mut Live), Illegal> {
+        let record = self.view.runs.get_mut(job);
+        let record = record.ok_or_else(|| illegal(format!("no run {job}")))?;
+        if record.state.is_done() {
+            return Err(illegal(format!("run {job} is done")));
+        }
+        let live = self.lives.get_mut(job);
+        let live = live.ok_or_else(|| illegal(format!("no run {job}")))?;
+        Ok((Arc::make_mut(record), live))
+    }
+
+    fn submitted(
+        &mut self,
+        job: &JobId,
+        spec: &Arc<RunSpec>,
+        request: Option<&str>,
+        at: Time,
+    ) -> Result<(), Illegal> {
+        if self.view.runs.contains_key(job) {
+            return Err(illegal(format!("run {job} is there already")));
+        }
+        let is_batch = matches!(spec.work, Work::Batch(_));
+        let record = RunRecord {
+            id: job.clone(),
+            spec: spec.clone(),
+            state: RunState::Queued,
+            why: is_batch.then_some(Why::Listing),
+            submitted: at,
+            started: None,
+            ended: None,
+            tasks: BTreeMap::new(),
+            attempt: Attempt(0),
+            preemptions: 0,
+            held_node: false,
+            first_error: None,
+            progress: is_batch.then(Progress::default),
+            kept: None,
+        };
+        let live = Live {
+            seq: self.next_seq,
+            batch: is_batch.then(Batch::default),
+            ..Live::default()
+        };
+        self.next_seq += 1;
+        self.view.runs.insert_mut(job.clone(), Arc::new(record));
+        self.lives.insert(job.clone(), live);
+        if let Some(request) = request {
+            self.requests.remember(request, job);
+        }
+        Ok(())
+    }
+
+    fn explained(&mut self, job: &JobId, why: Option<&Why>) -> Result<(), Illegal> {
+        let (record, live) = self.parts(job)?;
+        record.why = why.cloned();
+        let first = live.seat.first;
+        let compute = record.spec.compute.clone();
+        if let Some(pool) = self.pools.get_mut(&compute)
+            && first
+        {
+            pool.kept.explained = why.is_some().then(|| job.clone());
+        }
+        Ok(())
+    }
+
+    fn placed(&mut self, job: &JobId, task: &TaskId, node: &NodeId) -> Result<(), Illegal> {
+        let (record, live) = self.parts(job)?;
+        let free = !record.tasks.contains_key(&task.index);
+        if !free || task.attempt != live.next_attempt(task.index) {
+            return Err(illegal(format!("task {task} cannot be placed")));
+        }
+        let placed = TaskRecord {
+            attempt: task.attempt,
+            node: node.clone(),
+            running: false,
+            stopping: false,
+        };
+        record.tasks.insert(task.index, placed);
+        record.attempt = record.attempt.max(task.attempt);
+        record.held_node = true;
+        if record.state == RunState::Queued {
+            record.state = RunState::Preparing;
+            record.why = None;
+        }
+        live.attempts.insert(task.index, task.attempt);
+        live.able.insert(task.index);
+        if let Some(batch) = &mut live.batch {
+            batch.hosts.insert(task.index, Host::new(task.attempt));
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, job: &JobId, task: &TaskId, at: Time) -> Result<(), Illegal> {
+        let (record, _) = self.parts(job)?;
+        live_task(record, task)?.running = true;
+        record.started.get_or_insert(at);
+        if record.state == RunState::Preparing {
+            record.state = RunState::Running;
+            record.why = None;
+        }
+        self.shown_tasks.remove(task);
+        self.works_again(job);
+        Ok(())
+    }
+
+    fn stopping(&mut self, job: &JobId, task: &TaskId) -> Result<(), Illegal> {
+        let (record, live) = self.parts(job)?;
+        live_task(record, task)?.stopping = true;
+        live.able.remove(&task.index);
+        Ok(())
+    }
+
+    /// A task is over. What a host still held goes back to the front (B3).
+    fn task_over(&mut self, job: &JobId, task: &TaskId, over: Over) -> Result<(), Illegal> {
+        let (record, live) = self.parts(job)?;
+        let ended = live_task(record, task)?.clone();
+        record.tasks.remove(&task.index);
+        let was_able = live.able.remove(&task.index);
+        match over {
+            Over::Lost => record.preemptions += 1,
+            Over::Ended => {}
+        }
+        match (&mut live.batch, &mut record.progress) {
+            (Some(batch), Some(progress)) => {
+                progress.preemptions = record.preemptions;
+                give_back(batch, progress, task);
+                if matches!(over, Over::Ended) && was_able && !ended.stopping {
+                    batch.crashes += 1;
+                }
+                if record.tasks.is_empty() {
+                    requeue(&mut record.state);
+                }
+            }
+            _ => match over {
+                Over::Lost => requeue(&mut record.state), // a gang starts again together
+                Over::Ended => {}
+            },
+        }
+        self.shown_tasks.remove(task);
+        Ok(())
+    }
+
+    fn ended(&mut self, job: &JobId, outcome: &Outcome, at: Time) -> Result<(), Illegal> {
+        let (record, live) = self.parts(job)?;
+        if !record.tasks.is_empty() {
+            return Err(illegal(format!("run {job} still has tasks")));
+        }
+        record.state = RunState::Done(outcome.clone());
+        record.ended = Some(at);
+        record.why = None;
+        if let Some(batch) = &mut live.batch {
+            batch.rest();
+        }
+        self.finished.insert((at, job.clone()));
+        Ok(())
+    }
+
+    fn retired(&mut self, job: &JobId) -> Result<(), Illegal> {
+        let Some(record) = self.view.runs.get(job) else {
+            return Err(illegal(format!("no run {job}")));
+        };
+        let Some(ended) = record.ended else {
+            return Err(illegal(format!("run {job} is not done")));
+        };
+        self.finished.remove(&(ended, job.clone()));
+        self.view.runs.remove_mut(job);
+        self.lives.remove(job);
+        Ok(())
+    }
+}
+
+enum Over {
+    Ended,
+    Lost,
+}
+
+/// J3: a run whose nodes are lost waits again.
+fn requeue(state: &mut RunState) {
+    match state {
+        RunState::Preparing | RunState::Running => *state = RunState::Queued,
+        RunState::Queued | RunState::Canceling(_) | RunState::Done(_) => {}
+    }
+}
+
+fn live_task<'a>(record: &'a mut RunRecord, task: &TaskId) -> Result<&'a mut TaskRecord, Illegal> {
+    record
+        .tasks
+        .get_mut(&task.index)
+        .filter(|t| t.attempt == task.attempt)
+        .ok_or_else(|| illegal(format!("no live task {task}")))
+}
+
+fn give_back(batch: &mut Batch, progress: &mut Progress, task: &TaskId) {
+    let Some(host) = batch.hosts.remove(&task.index) else {
+        return;
+    };
+    let held = host.holding();
+    batch.front.extend(&held);
+    batch.lent -= held.len();
+    progress.lent = batch.lent;
+    progress.started = progress.started.saturating_sub(host.started.len());
+}

@@ -1,0 +1,362 @@
+//! The loop as `control` has it, over the fake engine and a store in memory. Every turn is checked:
+//!
+//! I1 rows of a mini-batch are written once, are those that it returns, and lie where their span says;
+//! I2 a committed mini-batch is never lent again;
+//! I3 a node is asked for only within the quota;
+//! I4 a node that holds a live task is never let go;
+//! I5 a node gets a task only when it has no other;
+//! I6 a gang starts with all its ranks placed;
+//! I7 a run that completes has every mini-batch committed or failed after all its attempts, and publishes all in order;
+//! I8 a replay of the log makes the same World, and what is derived follows from it;
+//! I9 deciding twice about the same observation changes nothing the second time.
+
+use model::{
+    Action, Answer, BatchEvent, Command, Declared, Errand, Event, JobId, NodeEvent, NodeId,
+    Observed, Outcome, Ranges, Refusal, RunEvent, RunRecord, Tier, Time, Work, Workspace,
+    batch::{BatchOutput, RowWrite},
+};
+use plan::{Resumable, Turn, World};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Fake, check_of, rows_of};
+
+/// What is durable.
+#[derive(Clone, Default)]
+pub struct Store {
+    pub log: Vec<Event>,
+    pub checkpoint: Option<(String, usize)>,
+    /// What clusters and quotas were declared as, by place in the log: documents are read again on replay.
+    declared: BTreeMap<usize, Declared>,
+    pub rows: BTreeMap<JobId, BTreeMap<u32, String>>,
+    pub records: BTreeMap<JobId, RunRecord>,
+    pub failures: BTreeMap<(JobId, u32), u32>,
+    pub committed: BTreeMap<JobId, Ranges>,
+}
+
+/// The loop.
+pub struct Server {
+    pub world: World,
+    pub fake: Fake,
+    pub store: Store,
+    pub wake: Option<Time>,
+    pub fresh: bool,
+    pub workspace: Arc<Workspace>,
+    /// Nodes that were out of sight once: what they do is nobody's fault.
+    pub strays: BTreeSet<NodeId>,
+}
+
+/// What one turn did.
+pub struct Done {
+    pub turn: Turn,
+    pub actions: Vec<Action>,
+}
+
+impl Server {
+    pub fn new(boot: u64) -> Self {
+        Server {
+            world: World::default(),
+            fake: Fake {
+                boot,
+                ..Fake::default()
+            },
+            store: Store::default(),
+            wake: None,
+            fresh: true,
+            workspace: Workspace::new("s", "g", "w"),
+            strays: BTreeSet::new(),
+        }
+    }
+
+    /// One turn. The caller applies the actions, or loses some.
+    pub fn turn(&mut self, commands: Vec<Command>, all: bool) -> Done {
+        let mut seen = self.fake.observe();
+        seen.marks.all |= all || std::mem::take(&mut self.fresh);
+        let records = &self.store.records;
+        let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
+        let turn = plan::decide(&mut self.world, commands, &resumable, &seen, self.fake.now);
+        self.write(&turn);
+        self.fake.drop_finished(&seen);
+        let actions = plan::missing(&self.world, &seen, &turn.touched);
+        self.check_actions(&actions);
+        self.wake = turn.wake;
+        Done { turn, actions }
+    }
+
+    /// I9, on a copy.
+    pub fn check_stable(&self, seen: &Observed) {
+        let mut world = self.world.clone();
+        let none = |_: &JobId| -> Option<Resumable> { None };
+        let again = plan::decide(&mut world, Vec::new(), &none, seen, self.fake.now);
+        assert!(
+            again.events.is_empty(),
+            "I9: decided again: {:#?}",
+            again.events
+        );
+    }
+
+    fn write(&mut self, turn: &Turn) {
+        for rows in &turn.rows {
+            self.write_rows(rows);
+        }
+        for event in &turn.events {
+            self.check_event(event);
+            if let Event::Declared { declared, .. } = event {
+                let at = self.store.log.len();
+                self.store.declared.insert(at, declared.clone());
+            }
+            self.store.log.push(event.clone());
+        }
+        for (from, to) in &turn.copies {
+            let rows = self.store.rows.get(from).cloned().unwrap_or_default();
+            assert!(
+                self.store.rows.insert(to.clone(), rows).is_none(),
+                "I1: rows copied into a run that has some"
+            );
+        }
+    }
+
+    fn write_rows(&mut self, write: &RowWrite) {
+        let bytes: Vec<u8> = write
+            .pieces
+            .iter()
+            .flat_map(|p| p.iter().copied())
+            .collect();
+        let mut covered = 0;
+        let kept = self.store.rows.entry(write.run.clone()).or_default();
+        for span in &write.spans {
+            let (start, len) = (usize::try_from(span.offset).unwrap(), span.len as usize);
+            assert_eq!(start, covered, "I1: spans are back to back");
+            covered += len;
+            let text = &bytes[start..start + len];
+            assert_eq!(
+                check_of(text),
+                span.crc,
+                "I1: crc of {}:{}",
+                write.run,
+                span.index
+            );
+            let text = std::str::from_utf8(text).unwrap().to_owned();
+            assert_eq!(text, rows_of(&write.run, span.index), "I1: rows of another");
+            assert!(
+                kept.insert(span.index, text).is_none(),
+                "I1: rows of {}:{} twice",
+                write.run,
+                span.index
+            );
+        }
+        assert_eq!(covered, bytes.len(), "I1: rows that no span covers");
+    }
+
+    fn check_event(&mut self, event: &Event) {
+        match event {
+            Event::Batch { run, event, .. } => self.check_batch(run, event),
+            Event::Run {
+                run,
+                event: RunEvent::Retired { record },
+                ..
+            } => {
+                self.store.records.insert(run.clone(), (**record).clone());
+            }
+            Event::Run {
+                run,
+                event: RunEvent::Finished { outcome },
+                ..
+            } => self.check_finished(run, outcome),
+            Event::Node {
+                node,
+                event: NodeEvent::Asked,
+                ..
+            } => self.check_quota(node),
+            _ => {}
+        }
+    }
+
+    fn check_batch(&mut self, run: &JobId, event: &BatchEvent) {
+        let committed = self.store.committed.entry(run.clone()).or_default();
+        match event {
+            BatchEvent::Lent { indices, task, .. } => {
+                let again = indices.intersection(committed);
+                assert!(again.is_empty(), "I2: {task} is lent {again:?} again");
+            }
+            BatchEvent::Taken { done, .. } => {
+                let twice = done.intersection(committed);
+                assert!(twice.is_empty(), "I1: {twice:?} of {run} committed twice");
+                committed.extend(done);
+            }
+            BatchEvent::Resumed { done, .. } => committed.extend(done),
+            BatchEvent::Failed { index, last, .. } => {
+                let n = self
+                    .store
+                    .failures
+                    .entry((run.clone(), *index))
+                    .or_default();
+                *n += 1;
+                let record = self.world.view.runs.get(run);
+                let Some(Work::Batch(spec)) = record.map(|r| &r.spec.work) else {
+                    return;
+                };
+                assert_eq!(
+                    *last,
+                    *n > spec.max_retries,
+                    "I7: attempts of {run}:{index}"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// I7.
+    fn check_finished(&mut self, run: &JobId, outcome: &Outcome) {
+        let (Some(record), Some(batch)) = (self.world.view.runs.get(run), self.world.batch(run))
+        else {
+            return;
+        };
+        let Work::Batch(spec) = &record.spec.work else {
+            return;
+        };
+        let progress = record.progress.clone().unwrap();
+        let committed = self.store.committed.get(run).cloned().unwrap_or_default();
+        assert_eq!(
+            batch.done(),
+            committed,
+            "I7: what is done is what was committed"
+        );
+        if *outcome != Outcome::Completed {
+            return;
+        }
+        assert_eq!(progress.done + progress.failed, progress.total, "I7: {run}");
+        if matches!(spec.output, BatchOutput::AppendRow { .. }) {
+            let rows = self.store.rows.get(run).cloned().unwrap_or_default();
+            let written: Ranges = rows.keys().copied().collect();
+            assert_eq!(written, committed, "I7: the output of {run}");
+            assert_eq!(rows.len() as u64, progress.rows, "I7: rows of {run}");
+        }
+    }
+
+    /// I3, counted from the view and not from what the World keeps.
+    fn check_quota(&self, asked: &NodeId) {
+        let view = &self.world.view;
+        let quotas = view.quotas_of(asked.compute.workspace());
+        let Some(of) = view.clusters.get(&asked.compute) else {
+            return;
+        };
+        let (mut low, mut dedicated, mut family) = (0, 0, 0);
+        for (id, cluster) in view.clusters.iter() {
+            let nodes = view.nodes_of(id).filter(|n| n.state.exists()).count();
+            let cores = u32::try_from(nodes).unwrap() * cluster.spec.size.cores;
+            match cluster.spec.tier {
+                Tier::LowPriority => low += cores,
+                Tier::Dedicated => dedicated += cores,
+            }
+            if cluster.spec.tier == Tier::Dedicated
+                && cluster.spec.size.family == of.spec.size.family
+            {
+                family += cores;
+            }
+        }
+        match of.spec.tier {
+            Tier::LowPriority => assert!(low <= quotas.low_priority, "I3: {asked}: {low} cores"),
+            Tier::Dedicated => {
+                let limit = quotas.family_limit(&of.spec.size);
+                assert!(family <= limit, "I3: {asked}: {family} cores of the family");
+                assert!(dedicated <= quotas.dedicated_total, "I3: {asked}");
+            }
+        }
+        let nodes = view.nodes_of(&asked.compute);
+        let existing = nodes.filter(|n| n.state.exists()).count();
+        assert!(existing <= of.spec.max as usize, "I3: {asked} is above max");
+    }
+
+    fn check_actions(&self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::RemoveNode(node) if !self.strays.contains(node) => {
+                    for task in self.fake.busy(node) {
+                        let held = self.world.view.runs.get(&task.job).is_some_and(|r| {
+                            let t = r.tasks.get(&task.index);
+                            t.is_some_and(|t| t.attempt == task.attempt)
+                        });
+                        assert!(!held, "I4: {node} is let go while it holds {task}");
+                    }
+                }
+                Action::Start(task, placement, _) => {
+                    let node = &placement.node;
+                    let others = self.world.view.runs.values().flat_map(|r| {
+                        let id = r.id.clone();
+                        r.tasks.iter().map(move |(&i, t)| (id.clone(), i, t))
+                    });
+                    let here = others.filter(|(_, _, t)| t.node == *node).count();
+                    assert_eq!(here, 1, "I5: {node} has {here} tasks, one of them {task}");
+                    let record = &self.world.view.runs[&task.job];
+                    if record.spec.work == Work::Command {
+                        let ranks = record.spec.instances as usize;
+                        assert_eq!(placement.gang.len(), ranks, "I6: {task}");
+                    }
+                }
+                Action::Lend(task, _, indices) => {
+                    let committed = self.store.committed.get(&task.job);
+                    let again = committed.map(|c| indices.intersection(c));
+                    assert!(again.is_none_or(|a| a.is_empty()), "I2: {task}");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The World as the store has it.
+    pub fn replay(&self, upto: usize) -> World {
+        let (mut world, from) = match &self.store.checkpoint {
+            Some((text, at)) if *at <= upto => (serde_json::from_str(text).unwrap(), *at),
+            _ => (World::default(), 0),
+        };
+        for (n, event) in self.store.log[from..upto].iter().enumerate() {
+            let text = serde_json::to_string(event).unwrap();
+            let mut event: Event = serde_json::from_str(&text).unwrap();
+            if let Event::Declared { declared, .. } = &mut event {
+                *declared = self.store.declared[&(from + n)].clone();
+            }
+            world.apply(&event);
+        }
+        world
+    }
+
+    /// I8, and a crash: the World is what the store has.
+    pub fn restart(&mut self) {
+        let world = self.replay(self.store.log.len());
+        assert_eq!(
+            canonical(&world),
+            canonical(&self.world),
+            "I8: replay differs"
+        );
+        self.world = world;
+        self.fresh = true;
+    }
+
+    /// I8.
+    pub fn check_derived(&self) {
+        let wrong = self.world.audit();
+        assert!(wrong.is_empty(), "I8: {wrong:#?}");
+    }
+
+    pub fn save(&mut self) {
+        let text = serde_json::to_string(&self.world).unwrap();
+        self.store.checkpoint = Some((text, self.store.log.len()));
+    }
+}
+
+/// What of a World is a fact.
+pub fn canonical(world: &World) -> String {
+    let text = serde_json::to_string(world).unwrap();
+    let facts: World = serde_json::from_str(&text).unwrap();
+    serde_json::to_string(&facts).unwrap()
+}
+
+/// Whether anything is on its way that is not a node or a task.
+pub fn is_errand(action: &Action) -> bool {
+    matches!(action, Action::Do(Errand::List(_) | Errand::Publish(_)))
+}
+
+pub type Answered = Result<Answer, Refusal>;
