@@ -22,9 +22,9 @@ pub const MAX_REFERENCE: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The name breaks a rule of its kind.
-    #[error("{what} name `{}` {rule}", shown(.name))]
+    #[error("{} `{}` {rule}", titled(.what), shown(.name))]
     Rule {
-        /// `compute`, `endpoint`, …
+        /// `compute`, `endpoint`, `version`, …
         what: &'static str,
         /// The name as given.
         name: String,
@@ -49,19 +49,29 @@ pub enum NameError {
     },
 }
 
-/// A name as a message shows it: control characters escaped (M1), cut when very long.
+/// A version is called by its own name, everything else has one.
+fn titled(what: &str) -> String {
+    if what == "version" {
+        what.to_owned()
+    } else {
+        format!("{what} name")
+    }
+}
+
+/// A name as a message shows it: control and invisible characters escaped (M1), cut when very long.
 pub fn shown(name: &str) -> String {
     const MOST: usize = 64;
-    let mut out: String = name
-        .chars()
-        .take(MOST)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut out = String::new();
+    for c in name.chars().take(MOST) {
+        match c {
+            '\\' | '\'' | '"' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
     if name.chars().nth(MOST).is_some() {
         out.push('…');
     }
-    // escape_debug also escapes quotes, which are harmless between back-ticks
-    out.replace("\\'", "'").replace("\\\"", "\"")
+    out
 }
 
 /// The name of a cluster or an instance: 3 to 24 letters, digits and hyphens, a letter first.
@@ -109,7 +119,7 @@ fn endpoint_rule(what: &'static str, name: &str) -> Result<(), NameError> {
     only(&refuse, name, "-", "letters, digits and -")
 }
 
-/// The name of a model, an environment, a data asset or a code asset: at most 255 letters, digits, `-`, `_` and `.`.
+/// The name of a model, an environment, a data asset or a code asset (`what`): at most 255 letters, digits, `-`, `_` and `.`.
 pub fn check_asset(what: &'static str, name: &str) -> Result<(), NameError> {
     let refuse = refusal(what, name);
     printable(&refuse, name)?;
@@ -122,13 +132,7 @@ pub fn check_asset(what: &'static str, name: &str) -> Result<(), NameError> {
 
 /// The version of an asset: text, with the rule of asset names.
 pub fn check_version(version: &str) -> Result<(), NameError> {
-    check_asset("version", version).map_err(|error| match error {
-        NameError::Rule { name, rule, .. } => NameError::Reference {
-            text: name,
-            rule: format!("a version {rule}"),
-        },
-        other => other,
-    })
+    check_asset("version", version)
 }
 
 /// The name of a job.
@@ -186,7 +190,7 @@ fn only(
     {
         Some(c) => Err(refuse(&format!(
             "holds `{}`, allowed are {allowed}",
-            c.escape_debug()
+            shown(&c.to_string())
         ))),
         None => Ok(()),
     }
@@ -234,6 +238,12 @@ impl Kind {
             Kind::Environment => "environment",
             Kind::Data => "data",
         }
+    }
+
+    /// The word with its article: `an environment`.
+    pub fn one(self) -> String {
+        let article = if self == Kind::Environment { "an" } else { "a" };
+        format!("{article} {self}")
     }
 
     fn of_collection(text: &str) -> Option<Kind> {
@@ -660,7 +670,7 @@ mod tests {
         );
         assert_eq!(
             says(check_asset("model", "a'b")),
-            "model name `a'b` holds `\\'`, allowed are letters, digits, - _ and ."
+            "model name `a'b` holds `'`, allowed are letters, digits, - _ and ."
         );
         assert!(
             says(check_asset("model", &"a".repeat(256)))
@@ -668,7 +678,7 @@ mod tests {
         );
         assert_eq!(
             says(check_version("1/2")),
-            "`1/2` is not a reference: a version holds `/`, allowed are letters, digits, - _ and ."
+            "version `1/2` holds `/`, allowed are letters, digits, - _ and ."
         );
         assert_eq!(compute_name_advice("cpu-cluster"), None);
         assert!(compute_name_advice("cpu-cluster-1").is_some());

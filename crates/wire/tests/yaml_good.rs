@@ -1,0 +1,721 @@
+//! Files that are right: the documents they become, what has to be uploaded, what is defaulted, what is warned about.
+
+use serde_json::{Value, json};
+use wire::yaml::{
+    AssetKind, Draft, Kind, LoadOptions, Override, Place, Refused, load, load_flags, render,
+};
+
+const CONDA: &str = "# packages\nname: x\ndependencies:\n  - python=3.11\n  - pip:\n    - scikit-learn==1.5.2\nchannels: [conda-forge]\n";
+
+fn options(hint: Option<Kind>) -> LoadOptions<'static> {
+    LoadOptions {
+        hint,
+        overrides: Vec::new(),
+        files: &|path| {
+            if path == "./model/conda.yml" {
+                Ok(CONDA.into())
+            } else {
+                Err("no such file".into())
+            }
+        },
+    }
+}
+
+fn good(text: &str) -> Draft {
+    load(text.as_bytes(), "f.yml", &options(None))
+        .unwrap_or_else(|refused| panic!("{refused}\n{text}"))
+}
+
+fn body(text: &str) -> Value {
+    let mut draft = good(text);
+    let workspace = model::Workspace::new("S", "G", "W");
+    draft.expand(&workspace);
+    for label in draft.labels.clone() {
+        draft.resolve(&label, "7", &workspace);
+    }
+    draft.body
+}
+
+fn id(tail: &str) -> String {
+    format!(
+        "/subscriptions/S/resourceGroups/G/providers/Microsoft.MachineLearningServices/workspaces/W/{tail}"
+    )
+}
+
+const DEPLOYMENT: &str = "name: classifier\nendpoint_name: heart-batch\ntype: model\nmodel: azureml:heart:1\ncompute: azureml:low-pri\n";
+const JOB: &str =
+    "command: python train.py\nenvironment: azureml:e:1\ncompute: azureml:cpu-cluster\n";
+
+/// What `az ml` documents and the SDK accepts, one file per kind with every section in use.
+const EVERY_KIND: [&str; 7] = [
+    "name: low-pri\ntype: amlcompute\nsize: standard_ds3_v2\ntier: LowPriority\nmin_instances: 1\nmax_instances: 4\nidle_time_before_scale_down: 90\ndescription: 学習用\ntags: {team: a, n: 010}\nlocation: japaneast\nssh_public_access_enabled: true\nssh_settings: {admin_username: me, ssh_key_value: ssh-rsa AAA}\nidentity: {type: user_assigned, user_assigned_identities: [{resource_id: /subscriptions/a}]}\nenable_node_public_ip: no\n",
+    "$schema: https://azuremlschemas.azureedge.net/latest/model.schema.json\nname: heart\nversion: 1.10\ntype: mlflow_model\npath: .\\model\ndescription: d\ntags: {a: true}\nproperties: {b: 1:30}\nstage: Production\nflavors: {python_function: {loader_module: mlflow.sklearn}}\ndatastore: workspaceblobstore\n",
+    "name: env\nversion: 2022-02-03\nimage: library/python:3.11\nconda_file: file:./model/conda.yml\nos_type: Linux\ntags: {q: 1}\ninference_config:\n  liveness_route: {path: /, port: 5001}\n  readiness_route: {path: /, port: 5001}\n  scoring_route: {path: /score, port: 5001}\n",
+    "name: rows\nversion: 7\ntype: uri_folder\npath: file:./rows\ndescription: d\n",
+    "name: heart-batch\ndescription: d\nauth_mode: aad_token\ntags: {a: b}\nproperties: {p: 1}\ndefaults: {deployment_name: classifier}\n",
+    "name: classifier\nendpoint_name: heart-batch\ntype: model\ndescription: d\nmodel: {path: azureml://datastores/workspaceblobstore/paths/m, type: custom_model, name: heart, version: 3}\nenvironment: {build: {path: ./ctx, dockerfile_path: Dockerfile.gpu}}\ncode_configuration: {code: .\\src, scoring_script: .\\score.py}\ncompute: {target: azureml:low-pri, instance_count: 2}\nsettings:\n  max_concurrency_per_instance: 2\n  mini_batch_size: 2\n  error_threshold: 5\n  logging_level: DEBUG\n  output_action: summary_only\n  retry_settings: {max_retries: 0, timeout: 300}\n  environment_variables: {Z: 1}\nproperties: {zaffre: {on_capacity_loss: wait}, zaffre.max_preemptions: 10}\n",
+    "name: train-1\ndisplay_name: train it\nexperiment_name: exp\ndescription: d\ntags: {k: v}\nproperties: {p: q}\ncommand: >-\n  python train.py ${{inputs.data}}\n  ${{ inputs.lr }} ${{outputs.model}}\ncode: ./src\nenvironment: {image: library/python:3.11, conda_file: {name: x, dependencies: [python=3.11]}}\nenvironment_variables: {FOO: bar}\ncompute: cpu-cluster\ninputs:\n  data: {type: uri_file, path: ./data.csv, mode: download}\n  lr: 0.50\n  flag: true\n  model: {type: mlflow_model, path: azureml:heart@latest}\noutputs:\n  model: {type: mlflow_model, mode: upload, name: heart, version: 2}\n  rest:\nlimits: {timeout: 3600}\nresources: {instance_count: 2, shm_size: 1g, docker_args: [--ipc, host], properties: {a: {b: 1}}}\ndistribution: {type: pytorch, process_count_per_instance: 2}\nqueue_settings: {job_tier: Spot, priority: high}\nservices: {j: {type: jupyter_lab, nodes: all}}\nidentity: {type: user_identity}\n",
+];
+
+#[test]
+fn every_kind_is_known_by_its_keys_or_its_type() {
+    let kinds: Vec<Kind> = EVERY_KIND.iter().map(|text| good(text).kind).collect();
+    assert_eq!(kinds, Kind::ALL);
+}
+
+#[test]
+fn the_effective_document_is_a_file_that_means_the_same() {
+    for text in EVERY_KIND {
+        let first = good(text);
+        let mut options = options(Some(first.kind));
+        options.overrides.push(Override::flag(
+            "--name",
+            &["name"],
+            first.name.as_deref().unwrap_or_default(),
+        ));
+        let again = load(render(&first).as_bytes(), "effective", &options)
+            .unwrap_or_else(|refused| panic!("{refused}\n{}", render(&first)));
+        assert_eq!(again.effective, first.effective);
+        assert_eq!(again.defaults, [], "{}", render(&first));
+    }
+}
+
+#[test]
+fn a_cluster_with_everything() {
+    assert_eq!(
+        body(EVERY_KIND[0]),
+        json!({
+            "location": "japaneast",
+            "properties": {
+                "description": "学習用", "computeType": "AmlCompute", "disableLocalAuth": false,
+                "properties": {
+                    "vmSize": "standard_ds3_v2", "vmPriority": "LowPriority",
+                    "userAccountCredentials": {"adminUserName": "me", "adminUserSshPublicKey": "ssh-rsa AAA"},
+                    "scaleSettings": {"maxNodeCount": 4, "minNodeCount": 1, "nodeIdleTimeBeforeScaleDown": "PT1M30S"},
+                    "remoteLoginPortPublicAccess": "Enabled", "enableNodePublicIp": false, "osType": "Linux"
+                }
+            },
+            "tags": {"team": "a", "n": "010"},
+            "identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}
+        })
+    );
+}
+
+#[test]
+fn a_cluster_of_defaults() {
+    let draft = good("name: abc\ntype: amlcompute\n");
+    assert_eq!(
+        draft.body["properties"]["properties"],
+        json!({
+            "vmSize": "Standard_DS3_v2",
+            "scaleSettings": {"maxNodeCount": 1, "minNodeCount": 0, "nodeIdleTimeBeforeScaleDown": "PT2M"},
+            "remoteLoginPortPublicAccess": "NotSpecified", "enableNodePublicIp": true, "osType": "Linux"
+        })
+    );
+    let defaults: Vec<String> = draft
+        .defaults
+        .iter()
+        .map(|note| format!("{} {}", note.path, note.value))
+        .collect();
+    assert_eq!(
+        defaults,
+        [
+            "size \"Standard_DS3_v2\"",
+            "tier \"dedicated\"",
+            "min_instances 0",
+            "max_instances 1",
+            "idle_time_before_scale_down 120",
+            "ssh_public_access_enabled false",
+            "enable_node_public_ip true",
+            "location \"local\""
+        ]
+    );
+}
+
+#[test]
+fn an_idle_time_of_zero_is_zero() {
+    let body = body("name: abc\ntype: amlcompute\nidle_time_before_scale_down: 0\n");
+    assert_eq!(
+        body["properties"]["properties"]["scaleSettings"]["nodeIdleTimeBeforeScaleDown"],
+        "PT0S"
+    );
+}
+
+#[test]
+fn a_model_is_uploaded_and_its_version_stays_as_written() {
+    let draft = good(EVERY_KIND[1]);
+    assert_eq!(
+        (draft.name.as_deref(), draft.version.as_deref()),
+        (Some("heart"), Some("1.10"))
+    );
+    assert_eq!(
+        draft.body,
+        json!({"properties": {
+            "description": "d", "tags": {"a": "true"}, "properties": {"b": "1:30"}, "isAnonymous": false, "isArchived": false,
+            "modelType": "mlflow_model", "stage": "Production",
+            "flavors": {"python_function": {"data": {"loader_module": "mlflow.sklearn"}}}
+        }})
+    );
+    let [model] = draft.locals.as_slice() else {
+        panic!("{:?}", draft.locals)
+    };
+    assert_eq!(
+        (model.kind, model.pointer.as_str()),
+        (AssetKind::Model, "/properties/modelUri")
+    );
+    assert_eq!(
+        (model.path.as_deref(), model.datastore.as_deref()),
+        (Some("./model"), Some("workspaceblobstore"))
+    );
+}
+
+#[test]
+fn the_conda_file_travels_inside_the_environment() {
+    let draft = good(EVERY_KIND[2]);
+    assert_eq!(draft.version.as_deref(), Some("2022-02-03"));
+    assert_eq!(
+        draft.body,
+        json!({"properties": {
+            "tags": {"q": "1"}, "isAnonymous": false, "isArchived": false, "image": "library/python:3.11",
+            "condaFile": "channels:\n- conda-forge\ndependencies:\n- python=3.11\n- pip:\n  - scikit-learn==1.5.2\nname: x\n",
+            "osType": "Linux",
+            "inferenceConfig": {
+                "livenessRoute": {"path": "/", "port": 5001}, "readinessRoute": {"path": "/", "port": 5001},
+                "scoringRoute": {"path": "/score", "port": 5001}
+            }
+        }})
+    );
+}
+
+#[test]
+fn data_is_uploaded_or_stays_where_it_is() {
+    let draft = good(EVERY_KIND[3]);
+    assert_eq!(
+        draft.body,
+        json!({"properties": {"description": "d", "tags": {}, "properties": {}, "isAnonymous": false, "isArchived": false, "dataType": "uri_folder"}})
+    );
+    assert_eq!(
+        (draft.locals[0].kind, draft.locals[0].path.as_deref()),
+        (AssetKind::Data, Some("./rows"))
+    );
+    assert_eq!(draft.locals[0].pointer, "/properties/dataUri");
+    for uri in [
+        "azureml://datastores/d/paths/x/",
+        "https://example.org/x",
+        "wasbs://c@a.blob.core.windows.net/x",
+    ] {
+        let draft = good(&format!("name: d\ntype: uri_file\npath: {uri}\n"));
+        assert_eq!(
+            (
+                draft.body["properties"]["dataUri"].as_str(),
+                draft.locals.len()
+            ),
+            (Some(uri), 0)
+        );
+    }
+}
+
+#[test]
+fn an_endpoint_with_everything() {
+    assert_eq!(
+        body(EVERY_KIND[4]),
+        json!({
+            "location": "local", "tags": {"a": "b"},
+            "properties": {"description": "d", "authMode": "aadToken", "properties": {"p": "1"}, "defaults": {"deploymentName": "classifier"}}
+        })
+    );
+}
+
+#[test]
+fn a_deployment_with_everything() {
+    let draft = good(EVERY_KIND[5]);
+    assert_eq!(draft.parent.as_deref(), Some("heart-batch"));
+    let locals: Vec<_> = draft
+        .locals
+        .iter()
+        .map(|local| (local.kind, local.pointer.as_str(), local.path.as_deref()))
+        .collect();
+    assert_eq!(
+        locals,
+        [
+            (AssetKind::Model, "/properties/model/assetId", None),
+            (
+                AssetKind::Environment,
+                "/properties/environmentId",
+                Some("./ctx")
+            ),
+            (
+                AssetKind::Code,
+                "/properties/codeConfiguration/codeId",
+                Some("./src")
+            ),
+        ]
+    );
+    let model = &draft.locals[0];
+    assert_eq!(
+        (model.name.as_deref(), model.version.as_deref()),
+        (Some("heart"), Some("3"))
+    );
+    assert_eq!(
+        model.body.as_ref().unwrap()["properties"]["modelUri"],
+        "azureml://datastores/workspaceblobstore/paths/m"
+    );
+    let environment = &draft.locals[1];
+    assert_eq!(
+        environment.upload_pointer.as_deref(),
+        Some("/properties/build/contextUri")
+    );
+    assert_eq!(
+        environment.body.as_ref().unwrap()["properties"]["build"],
+        json!({"dockerfilePath": "Dockerfile.gpu"})
+    );
+    assert_eq!(
+        body(EVERY_KIND[5]),
+        json!({
+            "location": "local", "tags": {},
+            "properties": {
+                "description": "d", "model": {"referenceType": "Id"}, "codeConfiguration": {"scoringScript": "score.py"},
+                "compute": id("computes/low-pri"), "resources": {"properties": {}, "instanceCount": 2},
+                "maxConcurrencyPerInstance": 2, "miniBatchSize": 2, "errorThreshold": 5, "loggingLevel": "debug",
+                "outputAction": "SummaryOnly", "retrySettings": {"maxRetries": 0, "timeout": "PT5M"},
+                "environmentVariables": {"Z": "1"},
+                "properties": {"zaffre.on_capacity_loss": "wait", "zaffre.max_preemptions": "10"}
+            }
+        })
+    );
+}
+
+#[test]
+fn ids_go_where_the_pointers_say() {
+    let mut draft = good(EVERY_KIND[5]);
+    for local in draft.locals.clone() {
+        draft.put(&local.pointer, format!("{:?}", local.kind));
+    }
+    let properties = &draft.body["properties"];
+    assert_eq!(
+        properties["model"],
+        json!({"referenceType": "Id", "assetId": "Model"})
+    );
+    assert_eq!(
+        properties["codeConfiguration"],
+        json!({"scoringScript": "score.py", "codeId": "Code"})
+    );
+    assert_eq!(properties["environmentId"], "Environment");
+}
+
+#[test]
+fn a_model_path_may_be_a_registered_model() {
+    for model in [
+        "{path: azureml:heart:1}",
+        "{path: 'azureml:heart:1', type: mlflow_model}",
+        "azureml:heart:1",
+    ] {
+        let body = body(&DEPLOYMENT.replace("azureml:heart:1", model));
+        assert_eq!(
+            body["properties"]["model"]["assetId"],
+            id("models/heart/versions/1"),
+            "{model}"
+        );
+    }
+}
+
+#[test]
+fn references_without_a_version_mean_the_latest() {
+    let draft = good(&DEPLOYMENT.replace("azureml:heart:1", "azureml:heart"));
+    assert_eq!(
+        (
+            draft.labels[0].name.as_str(),
+            draft.labels[0].label.as_str()
+        ),
+        ("heart", "latest")
+    );
+    assert_eq!(draft.labels[0].pointer, "/properties/model/assetId");
+}
+
+#[test]
+fn a_full_id_stays_as_it_is() {
+    let other = "/subscriptions/X/resourcegroups/Y/providers/Microsoft.MachineLearningServices/workspaces/Z/models/m/versions/2";
+    let body = body(&DEPLOYMENT.replace("azureml:heart:1", &format!("azureml:{other}")));
+    assert_eq!(body["properties"]["model"]["assetId"], other);
+}
+
+#[test]
+fn instance_count_may_stand_in_settings() {
+    let body = body(&format!("{DEPLOYMENT}settings:\n  instance_count: 3\n"));
+    assert_eq!(
+        body["properties"]["resources"],
+        json!({"instanceCount": 3, "properties": {}})
+    );
+}
+
+#[test]
+fn a_deployment_of_defaults_says_where_they_come_from() {
+    let draft = good(DEPLOYMENT);
+    assert_eq!(
+        draft.body["properties"],
+        json!({"model": {"assetId": "azureml:heart:1", "referenceType": "Id"}, "compute": "azureml:low-pri", "properties": {}})
+    );
+    assert_eq!(
+        render(&draft),
+        "name: classifier
+endpoint_name: heart-batch
+type: model
+model: azureml:heart:1
+compute: azureml:low-pri
+resources:
+  instance_count: 1  # default: Azure ML YAML reference, batch deployment
+max_concurrency_per_instance: 1  # default: Azure ML YAML reference, batch deployment
+mini_batch_size: 10  # default: Azure ML YAML reference, batch deployment
+error_threshold: -1  # default: Azure ML YAML reference, batch deployment
+logging_level: info  # default: Azure ML YAML reference, batch deployment
+output_action: append_row  # default: Azure ML YAML reference, batch deployment
+output_file_name: predictions.csv  # default: Azure ML YAML reference, batch deployment
+retry_settings:
+  max_retries: 3  # default: Azure ML YAML reference, batch deployment
+  timeout: 30  # default: Azure ML YAML reference, batch deployment
+location: local  # default: the location of the workspace
+"
+    );
+}
+
+#[test]
+fn a_job_with_everything() {
+    let draft = good(EVERY_KIND[6]);
+    assert_eq!(draft.name.as_deref(), Some("train-1"));
+    let locals: Vec<_> = draft
+        .locals
+        .iter()
+        .map(|local| (local.kind, local.pointer.as_str(), local.path.as_deref()))
+        .collect();
+    assert_eq!(
+        locals,
+        [
+            (AssetKind::Code, "/properties/codeId", Some("./src")),
+            (
+                AssetKind::Input,
+                "/properties/inputs/data/uri",
+                Some("./data.csv")
+            ),
+            (AssetKind::Environment, "/properties/environmentId", None),
+        ]
+    );
+    assert_eq!(
+        draft.locals[2].body.as_ref().unwrap()["properties"]["condaFile"],
+        "dependencies:\n- python=3.11\nname: x\n"
+    );
+    assert_eq!(
+        body(EVERY_KIND[6]),
+        json!({"properties": {
+            "displayName": "train it", "description": "d", "command": "python train.py ${{inputs.data}} ${{ inputs.lr }} ${{outputs.model}}",
+            "computeId": id("computes/cpu-cluster"), "properties": {"p": "q"}, "experimentName": "exp", "isArchived": false,
+            "inputs": {
+                "data": {"jobInputType": "uri_file", "mode": "Download"},
+                "lr": {"jobInputType": "literal", "value": "0.50"},
+                "flag": {"jobInputType": "literal", "value": "True"},
+                "model": {"jobInputType": "mlflow_model", "uri": id("models/heart/versions/7")}
+            },
+            "outputs": {
+                "model": {"jobOutputType": "mlflow_model", "mode": "Upload", "assetName": "heart", "assetVersion": "2"},
+                "rest": {"jobOutputType": "uri_folder"}
+            },
+            "tags": {"k": "v"}, "environmentVariables": {"FOO": "bar"},
+            "resources": {"instanceCount": 2, "properties": {"a": {"b": 1}}, "dockerArgsList": ["--ipc", "host"], "shmSize": "1g"},
+            "limits": {"jobLimitsType": "Command", "timeout": "PT1H"},
+            "distribution": {"processCountPerInstance": 2, "distributionType": "PyTorch"},
+            "queueSettings": {"jobTier": "Spot", "priority": 3},
+            "services": {"j": {"jobServiceType": "JupyterLab", "nodes": {"nodesValueType": "All"}}},
+            "identity": {"identityType": "UserIdentity"}, "jobType": "Command"
+        }})
+    );
+}
+
+#[test]
+fn text_fields_keep_the_characters_that_were_written() {
+    for text in [
+        "true",
+        "yes",
+        "1",
+        "1.10",
+        "010",
+        "0x10",
+        "1:30",
+        "1e3",
+        "2022-02-03",
+        "0.50",
+        "~x",
+        "12:30:45",
+        "1_000",
+    ] {
+        let body = body(&format!(
+            "{JOB}environment_variables: {{V: {text}}}\ntags: {{V: {text}}}\n"
+        ));
+        assert_eq!(body["properties"]["environmentVariables"]["V"], text);
+        assert_eq!(body["properties"]["tags"]["V"], text);
+    }
+    for version in [
+        "1.10",
+        "010",
+        "01",
+        "1e3",
+        "2022-02-03",
+        "'1.10'",
+        "\"010\"",
+    ] {
+        let draft = good(&format!(
+            "name: m\nversion: {version}\ntype: mlflow_model\npath: ./m\n"
+        ));
+        assert_eq!(
+            draft.version.as_deref(),
+            Some(version.trim_matches(['\'', '"']))
+        );
+    }
+    assert_eq!(
+        body(&format!("{JOB}environment_variables: {{V: ''}}\n"))["properties"]["environmentVariables"]
+            ["V"],
+        ""
+    );
+}
+
+#[test]
+fn a_mark_windows_line_ends_and_japanese_are_fine() {
+    let text = format!(
+        "\u{FEFF}{}",
+        DEPLOYMENT.replace('\n', "\r\n") + "description: 心臓病の分類 🫀\r\n"
+    );
+    assert_eq!(
+        good(&text).body["properties"]["description"],
+        "心臓病の分類 🫀"
+    );
+}
+
+#[test]
+fn anchors_and_merges_are_followed() {
+    let text = format!(
+        "{DEPLOYMENT}settings:\n  retry_settings: &r {{max_retries: 1, timeout: 60}}\n  environment_variables: &v {{A: b}}\ntags:\n  <<: *v\n  C: d\n"
+    );
+    let body = body(&text);
+    assert_eq!(body["tags"], json!({"C": "d", "A": "b"}));
+}
+
+#[test]
+fn what_is_not_built_yet_is_named_and_loads() {
+    let unsupported = |text: &str| good(text).unsupported;
+    assert_eq!(
+        unsupported(&JOB.replace("azureml:cpu-cluster", "local")),
+        ["compute: local"]
+    );
+    assert_eq!(
+        unsupported(&JOB.replace("azureml:cpu-cluster", "serverless")),
+        ["compute: serverless"]
+    );
+    assert_eq!(
+        unsupported("command: echo\nenvironment: azureml:e:1\n"),
+        ["a job without compute (serverless compute)"]
+    );
+    assert_eq!(
+        unsupported(&DEPLOYMENT.replace("compute: azureml:low-pri\n", "")),
+        ["a batch deployment without compute (serverless compute)"]
+    );
+    assert_eq!(
+        unsupported(&format!("{JOB}code: git+https://example.org/x.git\n")),
+        ["code from git"]
+    );
+    assert_eq!(
+        unsupported(&JOB.replace(
+            "azureml:e:1",
+            "azureml://registries/azureml/environments/e/versions/1"
+        )),
+        [
+            "`azureml://registries/azureml/environments/e/versions/1` points into the registry `azureml`: zaffre does not reach registries yet"
+        ]
+    );
+    assert_eq!(
+        unsupported("name: d\ntype: mltable\npath: ./x\n"),
+        ["mltable data"]
+    );
+    assert!(
+        !good(&JOB.replace("azureml:cpu-cluster", "local")).body["properties"]
+            .as_object()
+            .unwrap()
+            .contains_key("computeId")
+    );
+}
+
+#[test]
+fn warnings_point_at_their_line() {
+    let said = |text: &str| {
+        good(text)
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        said("name: abc\ntype: amlcompute\nsize: STANDARD_NV6\n"),
+        [
+            "f.yml:3:7: size Standard_NV6 belongs to series NV, which Azure retired on 2023-08-31; choose another size"
+        ]
+    );
+    assert_eq!(
+        said("name: cpu-1\ntype: amlcompute\n"),
+        ["f.yml:1:1: compute name `cpu-1` has no letter after its last -, which azure refuses"]
+    );
+    assert_eq!(
+        said("name: abc\ntype: amlcompute\nprovisioning_state: Succeeded\ntags:\n"),
+        [
+            "f.yml:4:1: tags is empty and counts as absent",
+            "f.yml:3:1: provisioning_state is written by the server and is not read from a file"
+        ]
+    );
+    assert_eq!(
+        said(&format!("$schema: https://example.org/mine.json\n{JOB}")),
+        ["f.yml:1:10: $schema names no kind of azure machine learning and is not read"]
+    );
+    assert_eq!(
+        said(&format!(
+            "{DEPLOYMENT}output_action: summary_only\noutput_file_name: x.csv\n"
+        )),
+        ["f.yml:7:19: output_file_name has no effect with output_action summary_only"]
+    );
+}
+
+#[test]
+fn flags_alone_make_a_file() {
+    let flags = [
+        ("--name", "name", "low-pri"),
+        ("--type", "type", "AmlCompute"),
+        ("--min-instances", "min_instances", "0"),
+        ("--max-instances", "max_instances", "2"),
+    ];
+    let overrides = flags
+        .iter()
+        .map(|(flag, key, value)| Override::flag(flag, &[key], value))
+        .collect();
+    let draft = load_flags(&LoadOptions {
+        overrides,
+        ..options(Some(Kind::AmlCompute))
+    })
+    .unwrap();
+    assert_eq!(
+        (draft.kind, draft.name.as_deref()),
+        (Kind::AmlCompute, Some("low-pri"))
+    );
+    let overrides = vec![
+        Override::flag("--max-instances", &["max_instances"], "none"),
+        Override::flag("--name", &["name"], "abc"),
+    ];
+    let Err(Refused::Invalid(errors)) = load_flags(&LoadOptions {
+        overrides,
+        ..options(Some(Kind::AmlCompute))
+    }) else {
+        panic!()
+    };
+    assert_eq!(errors[0].place, Place::Flag("--max-instances none".into()));
+    assert_eq!(
+        errors[0].to_string(),
+        "--max-instances none: max_instances is a whole number, not `none`"
+    );
+}
+
+#[test]
+fn overrides_make_maps_lists_and_json() {
+    let with = |sets: &[&str]| {
+        let overrides = sets.iter().map(|set| Override::set(set).unwrap()).collect();
+        load(
+            JOB.as_bytes(),
+            "f.yml",
+            &LoadOptions {
+                overrides,
+                ..options(None)
+            },
+        )
+        .unwrap()
+        .body
+    };
+    let body = with(&[
+        "inputs.lr=0.10",
+        "inputs.data={\"type\": \"uri_file\", \"path\": \"azureml://datastores/d/paths/x\"}",
+        "resources.docker_args[0]=--ipc",
+        "resources.docker_args[1]=host",
+        "environment_variables.A=010",
+        "tags.a=\"b c\"",
+    ]);
+    let properties = &body["properties"];
+    assert_eq!(properties["inputs"]["lr"]["value"], "0.10");
+    assert_eq!(properties["inputs"]["data"]["jobInputType"], "uri_file");
+    assert_eq!(
+        properties["resources"]["dockerArgsList"],
+        json!(["--ipc", "host"])
+    );
+    assert_eq!(properties["environmentVariables"]["A"], "010");
+    assert_eq!(properties["tags"]["a"], "b c");
+    assert_eq!(
+        with(&["command=a", "command=b"])["properties"]["command"],
+        "b"
+    );
+}
+
+#[test]
+fn bytes_that_are_not_utf8_name_their_encoding() {
+    let utf16: Vec<u8> = "\u{FEFF}name: a\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let cases: [(&[u8], &str); 3] = [
+        (
+            &utf16,
+            "f.yml:1:1: the file is not UTF-8: it looks like UTF-16LE",
+        ),
+        (
+            b"name: a\ndescription: \x8aw\x8fK\n",
+            "f.yml:2:14: the file is not UTF-8 (byte 0x8A here): it looks like CP932 (Shift_JIS)",
+        ),
+        (
+            b"name: a\0b\n",
+            "f.yml:1:8: the control character U+0000 is not allowed in YAML",
+        ),
+    ];
+    for (bytes, message) in cases {
+        let Err(Refused::Invalid(errors)) = load(bytes, "f.yml", &options(None)) else {
+            panic!()
+        };
+        assert_eq!(
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [message]
+        );
+    }
+    let Err(Refused::Invalid(errors)) = load(&vec![b'a'; (1 << 20) + 1], "f.yml", &options(None))
+    else {
+        panic!()
+    };
+    assert_eq!(
+        errors[0].message,
+        "the file has 1048577 bytes, allowed are 1048576"
+    );
+}
+
+#[test]
+fn an_error_shows_its_line_with_a_mark() {
+    let Err(refused) = load(
+        "name: 学習\ntags: {説明: [a]}\ntype: amlcompute\nmax: 1\n".as_bytes(),
+        "f.yml",
+        &options(None),
+    ) else {
+        panic!()
+    };
+    assert_eq!(
+        refused.to_string(),
+        "f.yml:1:7: compute name `学習` has 2 characters, allowed are 3 to 24
+  |
+1 | name: 学習
+  |       ^
+f.yml:2:12: tags.説明 is a text, not a list
+  |
+2 | tags: {説明: [a]}
+  |        \u{3000}\u{3000}  ^
+f.yml:4:1: `max` is not a key of a compute cluster
+  |
+4 | max: 1
+  | ^"
+    );
+}

@@ -1,0 +1,267 @@
+//! The mission's own files, byte for byte, and documents recorded from the unmodified SDK.
+//!
+//! Reads `../shared` relative to the repository, or the folder that `ZAFFRE_SHARED` names.
+
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use wire::yaml::{AssetKind, Draft, Kind, LoadOptions, Override, Refused, load, render};
+
+fn shared(path: &str) -> Vec<u8> {
+    let folder = std::env::var_os("ZAFFRE_SHARED").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let file = folder.join(path);
+    std::fs::read(&file).unwrap_or_else(|error| {
+        panic!("{}: {error}; these tests need the shared folder beside the repository, or ZAFFRE_SHARED", file.display())
+    })
+}
+
+fn seed(path: &str, hint: Option<Kind>) -> Result<Draft, Refused> {
+    load(
+        &shared(&format!("fixtures/seed/{path}")),
+        path,
+        &options(hint),
+    )
+}
+
+fn options(hint: Option<Kind>) -> LoadOptions<'static> {
+    LoadOptions {
+        hint,
+        overrides: Vec::new(),
+        files: &|path| Err(format!("{path} is not there")),
+    }
+}
+
+fn recorded(sample: &str) -> Value {
+    let sample: Value =
+        serde_json::from_slice(&shared(&format!("spec/wire-samples/{sample}"))).unwrap();
+    sample["request_body"].clone()
+}
+
+fn expanded(mut draft: Draft) -> Value {
+    let workspace = model::Workspace::new("00000000-0000-0000-0000-000000000000", "rg1", "ws1");
+    draft.expand(&workspace);
+    for label in draft.labels.clone() {
+        draft.resolve(&label, "1", &workspace);
+    }
+    draft.body
+}
+
+#[test]
+fn the_cluster_of_the_article() {
+    let draft = seed("low-pri-cluster.yml", None).unwrap();
+    assert_eq!(
+        (draft.kind, draft.name.as_deref()),
+        (Kind::AmlCompute, Some("low-pri-cluster"))
+    );
+    assert!(draft.locals.is_empty() && draft.warnings.is_empty() && draft.unsupported.is_empty());
+    // the SDK sends the same for the same file; its recording has a description and a tag more
+    let mut sdk = recorded("PUT-computes-AmlCompute-lowpri-201.json");
+    sdk.as_object_mut().unwrap().remove("tags");
+    sdk["properties"]
+        .as_object_mut()
+        .unwrap()
+        .remove("description");
+    assert_eq!(draft.body, sdk);
+}
+
+#[test]
+fn the_deployment_that_the_article_calls_endpoint_yml() {
+    for hint in [None, Some(Kind::BatchDeployment), Some(Kind::BatchEndpoint)] {
+        let draft = seed("endpoint.yml", hint).unwrap();
+        assert_eq!(draft.kind, Kind::BatchDeployment);
+        assert_eq!(draft.name.as_deref(), Some("classifier-xgboost"));
+        assert_eq!(draft.parent.as_deref(), Some("heart-classifier-batch"));
+        assert_eq!(
+            (
+                draft.labels[0].name.as_str(),
+                draft.labels[0].label.as_str()
+            ),
+            ("heart-classifier", "latest")
+        );
+        // recorded from the SDK for this deployment, but with an environment, a script, variables and a logging level
+        let mut sdk = recorded("PUT-batchEndpoints_deployments-201.json");
+        let properties = sdk["properties"].as_object_mut().unwrap();
+        for key in [
+            "environmentId",
+            "codeConfiguration",
+            "loggingLevel",
+            "environmentVariables",
+        ] {
+            properties.remove(key).unwrap();
+        }
+        let ws = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg1/providers/Microsoft.MachineLearningServices/workspaces/ws1";
+        properties["model"]["assetId"] = json!(format!("{ws}/models/heart-classifier/versions/1"));
+        properties["compute"] = json!(format!("{ws}/computes/low-pri-cluster"));
+        assert_eq!(expanded(draft), sdk);
+    }
+}
+
+#[test]
+fn the_flat_form_and_the_form_without_type_are_the_same_deployment() {
+    let nested = expanded(seed("endpoint.yml", None).unwrap());
+    let flat = shared("conformance/seed_yaml/endpoint_flat.yml");
+    assert_eq!(
+        expanded(load(&flat, "flat", &options(None)).unwrap()),
+        nested
+    );
+    for (file, line) in [
+        (&flat, "type: model\n"),
+        (&shared("fixtures/seed/endpoint.yml"), "type: model\n"),
+    ] {
+        let without = String::from_utf8(file.clone()).unwrap().replace(line, "");
+        assert_eq!(
+            expanded(load(without.as_bytes(), "f", &options(None)).unwrap()),
+            nested
+        );
+        let schemaless: String = without
+            .lines()
+            .skip(1)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(
+            expanded(load(schemaless.as_bytes(), "f", &options(None)).unwrap()),
+            nested
+        );
+    }
+}
+
+#[test]
+fn the_job_of_the_articles_with_its_placeholders_filled() {
+    for path in ["command-job.yml", "000/command-job.yml"] {
+        let text = String::from_utf8(shared(&format!("fixtures/seed/{path}"))).unwrap();
+        let filled = text
+            .replace("<Kubernetes-compute_target_name>", "k8s-compute")
+            .replace("<instance type name>", "cpusmall");
+        let draft = load(filled.as_bytes(), path, &options(None)).unwrap();
+        assert_eq!(
+            (draft.kind, draft.name.as_deref()),
+            (Kind::CommandJob, None)
+        );
+        let [environment] = draft.locals.as_slice() else {
+            panic!("{:?}", draft.locals)
+        };
+        assert_eq!(
+            (environment.kind, environment.pointer.as_str()),
+            (AssetKind::Environment, "/properties/environmentId")
+        );
+        assert_eq!(
+            environment.body,
+            Some(
+                json!({"properties": {"isAnonymous": true, "isArchived": false, "image": "library/python:latest"}})
+            )
+        );
+        assert_eq!(
+            expanded(draft),
+            json!({"properties": {
+                "command": "python -c \"print('Hello world!')\"",
+                "computeId": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg1/providers/Microsoft.MachineLearningServices/workspaces/ws1/computes/k8s-compute",
+                "properties": {}, "isArchived": false, "inputs": {}, "outputs": {}, "tags": {}, "environmentVariables": {},
+                "resources": {"instanceType": "cpusmall", "properties": {}}, "jobType": "Command"
+            }})
+        );
+    }
+}
+
+#[test]
+fn placeholders_that_nobody_filled_are_named() {
+    let Err(Refused::Invalid(errors)) = seed("command-job.yml", None) else {
+        panic!()
+    };
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "command-job.yml:5:10: compute name `<Kubernetes-compute_target_name>` still holds a placeholder <…> of the documentation",
+            "command-job.yml:7:18: instance_type `<instance type name>` still holds a placeholder <…> of the documentation",
+        ]
+    );
+}
+
+#[test]
+fn online_deployments_are_named_and_not_run_yet() {
+    for path in [
+        "online-deployment.yml",
+        "online-deployment-resources.yml",
+        "000/online-deployment.yml",
+        "000/online-deployment-resources.yml",
+    ] {
+        let Err(Refused::Unsupported { what, diagnostic }) = seed(path, None) else {
+            panic!("{path}")
+        };
+        assert_eq!(what, "online deployments");
+        assert!(
+            diagnostic
+                .to_string()
+                .ends_with("zaffre does not run online deployments yet"),
+            "{diagnostic}"
+        );
+    }
+    let Err(Refused::Unsupported { diagnostic, .. }) = seed("my_instance_type.yaml", None) else {
+        panic!()
+    };
+    assert_eq!(
+        diagnostic.hint.as_deref(),
+        Some("an InstanceType is applied with: zaffre instance-type apply -f")
+    );
+}
+
+#[test]
+fn the_effective_document_of_the_seed() {
+    let text = render(&seed("endpoint.yml", None).unwrap());
+    assert_eq!(
+        text,
+        "name: classifier-xgboost
+endpoint_name: heart-classifier-batch
+type: model
+description: A heart condition classifier based on XGBoost
+model: azureml:heart-classifier@latest
+compute: azureml:low-pri-cluster
+resources:
+  instance_count: 2
+settings:
+  max_concurrency_per_instance: 2
+  mini_batch_size: 2
+  error_threshold: -1  # default: Azure ML YAML reference, batch deployment
+  logging_level: info  # default: Azure ML YAML reference, batch deployment
+  output_action: append_row
+  output_file_name: predictions.csv
+  retry_settings:
+    max_retries: 3
+    timeout: 300
+location: local  # default: the location of the workspace
+"
+    );
+}
+
+#[test]
+fn overrides_win_over_the_file() {
+    let overrides = [
+        "settings.mini_batch_size=5",
+        "resources.instance_count=1",
+        "properties.zaffre.on_capacity_loss=wait",
+    ];
+    let mut with: Vec<Override> = overrides
+        .iter()
+        .map(|set| Override::set(set).unwrap())
+        .collect();
+    with.push(Override::flag("--name", &["name"], "second"));
+    let options = LoadOptions {
+        overrides: with,
+        ..options(None)
+    };
+    let draft = load(
+        &shared("fixtures/seed/endpoint.yml"),
+        "endpoint.yml",
+        &options,
+    )
+    .unwrap();
+    assert_eq!(draft.name.as_deref(), Some("second"));
+    assert_eq!(draft.body["properties"]["miniBatchSize"], 5);
+    assert_eq!(draft.body["properties"]["resources"]["instanceCount"], 1);
+    assert_eq!(
+        draft.body["properties"]["properties"],
+        json!({"zaffre.on_capacity_loss": "wait"})
+    );
+}
