@@ -1,1 +1,217 @@
-//! See ARCHITECTURE.md.
+//! The way in over HTTP: ARM, the data plane that the SDK reads, and blobs. See ARCHITECTURE.md.
+//!
+//! A1 one route table (`table::ROUTES`); every route names its Azure action and who may use it;
+//! A2 a write is answered after the loop has made it durable;
+//! A3 the server never opens a path that a client sent: blobs are reached through `Blobs` alone;
+//! A4 nothing about a long-running operation is stored: its state is read from what it acts on.
+
+mod access;
+mod arm;
+mod blob;
+mod call;
+mod condition;
+mod paging;
+mod plane;
+mod problem;
+mod query;
+mod reply;
+mod route;
+mod show;
+mod table;
+mod time;
+
+pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
+pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use table::ROUTES;
+
+use axum::{Router, extract::Request, http::HeaderMap};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use control::{Control, StoreError};
+use model::{DocKey, Kind, Time, Workspace};
+use problem::Problem;
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+use tower::ServiceExt;
+use wire::{
+    arm::{Invalid, link::Look},
+    places::Places,
+};
+
+/// How the connection reached the server; the binary puts it among the request's extensions. Absent: https.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain, from this machine.
+    Http,
+    /// TLS.
+    Https,
+}
+
+impl Scheme {
+    /// As in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
+/// What the routes work with.
+pub struct Api {
+    control: Control,
+    token: TokenDigest,
+    sas: SasKey,
+    location: String,
+    /// Workspaces known to exist; they are never removed.
+    workspaces: RwLock<HashMap<Arc<Workspace>, Arc<Places>>>,
+    /// The workspace that always exists.
+    home: Arc<Workspace>,
+    started: Time,
+    finalizing: plane::history::FirstCalls,
+    sweep: blob::blocks::Sweep,
+}
+
+impl Api {
+    /// Routes over `control`. `home` always exists, whether or not a document says so; `location` is what resources report.
+    /// Reads the workspaces there are, so it blocks.
+    pub fn new(
+        control: Control,
+        token: TokenDigest,
+        sas: SasKey,
+        home: &Arc<Workspace>,
+        location: &str,
+    ) -> Result<Self, StoreError> {
+        let mut workspaces = HashMap::new();
+        for workspace in control.store().workspaces()? {
+            if workspace == *home
+                || control
+                    .get(&DocKey::new(&workspace, Kind::Workspace, ""))?
+                    .is_some()
+            {
+                workspaces.insert(workspace.clone(), Arc::new(Places::of(&workspace)));
+            }
+        }
+        workspaces
+            .entry(home.clone())
+            .or_insert_with(|| Arc::new(Places::of(home)));
+        Ok(Api {
+            control,
+            token,
+            sas,
+            location: location.to_owned(),
+            workspaces: RwLock::new(workspaces),
+            home: home.clone(),
+            started: time::now(),
+            finalizing: plane::history::FirstCalls::default(),
+            sweep: blob::blocks::Sweep::default(),
+        })
+    }
+
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        self.token.admits(
+            headers
+                .get(axum::http::header::AUTHORIZATION)
+                .map(|v| v.as_bytes()),
+        )
+    }
+
+    /// The workspace spelled as first written, if it exists.
+    fn workspace(&self, named: &Arc<Workspace>) -> Result<Option<Arc<Workspace>>, Problem> {
+        let known = self
+            .workspaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, _)) = known.get_key_value(named) {
+            return Ok(Some(known.clone()));
+        }
+        drop(known);
+        let stored = self.control.get(&DocKey::new(named, Kind::Workspace, ""))?;
+        Ok(stored.map(|document| self.learn(document.key.workspace)))
+    }
+
+    fn learn(&self, workspace: Arc<Workspace>) -> Arc<Workspace> {
+        let mut known = self
+            .workspaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, _)) = known.get_key_value(&workspace) {
+            return known.clone();
+        }
+        known.insert(workspace.clone(), Arc::new(Places::of(&workspace)));
+        workspace
+    }
+
+    fn workspaces_known(&self) -> Vec<Arc<Workspace>> {
+        let known = self
+            .workspaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.keys().cloned().collect()
+    }
+
+    fn places(&self, workspace: &Arc<Workspace>) -> Arc<Places> {
+        let known = self
+            .workspaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        match known.get(workspace) {
+            Some(places) => places.clone(),
+            None => Arc::new(Places::of(workspace)),
+        }
+    }
+
+    /// Whether a container belongs to a workspace.
+    fn owns(&self, container: &str) -> bool {
+        let known = self
+            .workspaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.values().any(|places| places.owns(container))
+    }
+
+    /// Lets `wire` find documents. A store that cannot be read is an error of ours, never a missing document.
+    fn looking<T>(&self, work: impl FnOnce(Look<'_>) -> Result<T, Invalid>) -> Result<T, Problem> {
+        let broken = RefCell::new(None);
+        let look = |key: &DocKey| match self.control.get(key) {
+            Ok(found) => found,
+            Err(error) => {
+                broken.replace(Some(error));
+                None
+            }
+        };
+        let result = work(&look);
+        match broken.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(result?),
+        }
+    }
+}
+
+/// The service: give it requests from TLS or plain connections, with `Scheme` among their extensions.
+pub fn router(api: Api) -> Router {
+    let routes = route::router(Arc::new(api));
+    Router::new().fallback_service(
+        routes.map_request(route::fold::<axum::body::Body> as fn(Request) -> Request),
+    )
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Problem::internal("the request", &error)),
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}

@@ -1,0 +1,336 @@
+//! Models, environments, data and code: versions that never change their content, and the containers that hold them.
+//!
+//! V1 a version keeps its path for ever; tags, description and the archive flag may change (wire §2);
+//! V2 a container is what its versions make it; a document of its own only says description, tags and whether it is archived.
+
+use axum::http::StatusCode;
+use model::{Declared, DocKey, Document, Kind};
+use serde_json::Value;
+use std::sync::Arc;
+use wire::view;
+
+use super::{datastores, put, workspaces::page};
+use crate::{
+    Api,
+    access::Scope,
+    call::Call,
+    condition, paging,
+    problem::{Answer, Problem},
+    reply, show, time,
+};
+
+/// Versions read at once when a container is made of them.
+const STEP: usize = 1000;
+
+/// The kind that the collection of the path names.
+fn kind(call: &Call) -> Result<Kind, Problem> {
+    let segment = call.param("assets");
+    [
+        ("models", Kind::Model),
+        ("environments", Kind::Environment),
+        ("data", Kind::Data),
+        ("codes", Kind::Code),
+    ]
+    .into_iter()
+    .find_map(|(name, kind)| name.eq_ignore_ascii_case(segment).then_some(kind))
+    .ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "InvalidResourceType",
+            format!("a workspace has no {}", wire::names::shown(segment)),
+        )
+    })
+}
+
+/// `model` in messages.
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Model => "model",
+        Kind::Environment => "environment",
+        Kind::Data => "data asset",
+        Kind::Code => "code asset",
+        Kind::Workspace
+        | Kind::Compute
+        | Kind::Datastore
+        | Kind::BatchEndpoint
+        | Kind::BatchDeployment
+        | Kind::Job
+        | Kind::Quota => "asset",
+    }
+}
+
+fn version_key(api: &Api, call: &Call) -> Result<DocKey, Problem> {
+    let path = format!("{}/{}", call.param("n"), call.param("v"));
+    call.key(api, kind(call)?, path)
+}
+
+fn missing(key: &DocKey) -> Problem {
+    Problem::missing(format!(
+        "{} {} does not exist in workspace {}",
+        word(key.kind),
+        wire::names::shown(&key.path.as_str().replacen('/', ":", 1)),
+        key.workspace.name
+    ))
+}
+
+/// GET a version.
+pub(crate) fn get_version(api: &Arc<Api>, call: &Call) -> Answer {
+    let key = version_key(api, call)?;
+    let document = api.control.get(&key)?.ok_or_else(|| missing(&key))?;
+    let view = view::asset::version(&document);
+    Ok(reply::document(StatusCode::OK, &document, &view))
+}
+
+/// PUT a version (V1).
+pub(crate) async fn put_version(api: Arc<Api>, call: Call) -> Answer {
+    let key = version_key(&api, &call)?;
+    let body: Value = call.json()?;
+    let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
+        Ok(put::as_sent(&key, call.text()?, &body, before)?)
+    })
+    .await?;
+    let view = view::asset::version(&stored.document);
+    Ok(stored.respond(&view))
+}
+
+/// DELETE a version. Files stay: another version or a running job may use them.
+pub(crate) async fn delete_version(api: Arc<Api>, call: Call) -> Answer {
+    let key = version_key(&api, &call)?;
+    Ok(
+        match put::remove(&api, key, None, condition::read(&call.headers)?).await? {
+            put::Removed::Now => reply::empty(StatusCode::OK),
+            put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
+        },
+    )
+}
+
+/// Which documents a list shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Active,
+    Archived,
+    All,
+}
+
+impl Listed {
+    pub fn of(call: &Call) -> Listed {
+        match call.query.get("listViewType") {
+            Some(v) if v.eq_ignore_ascii_case("All") => Listed::All,
+            Some(v) if v.eq_ignore_ascii_case("ArchivedOnly") => Listed::Archived,
+            _ => Listed::Active,
+        }
+    }
+    pub fn shows(self, archived: bool) -> bool {
+        match self {
+            Listed::All => true,
+            Listed::Active => !archived,
+            Listed::Archived => archived,
+        }
+    }
+}
+
+/// Whether a document is archived.
+pub(crate) fn archived(body: &Value) -> bool {
+    body["properties"]["isArchived"] == Value::Bool(true)
+}
+
+/// GET the versions of a container; with `hash` (code), the versions of all containers that hold the same files.
+pub(crate) fn versions(api: &Arc<Api>, call: &Call) -> Answer {
+    let kind = kind(call)?;
+    let workspace = call.workspace(api)?;
+    let wanted = paging::Wanted::of(call)?;
+    let hash = call
+        .query
+        .get("hash")
+        .filter(|h| kind == Kind::Code && !h.is_empty());
+    let listed = Listed::of(call);
+    let newest = call
+        .query
+        .get("$orderBy")
+        .is_none_or(|order| order.to_ascii_lowercase().ends_with("desc"));
+    let parent = hash.is_none().then(|| call.param("n"));
+    let mut page = page(&workspace, kind, parent, newest);
+    let (items, next) = paging::filtered(&api.control, &mut page, &wanted, |document| {
+        if hash.is_some_and(|h| !document.json.contains(h)) {
+            return Ok(None);
+        }
+        let body = put::body(document)?;
+        let matches = match hash {
+            Some(hash) => body["properties"]["properties"]["hash_sha256"] == hash,
+            None => listed.shows(archived(&body)),
+        };
+        Ok(matches.then(|| view::asset::version(document)))
+    })?;
+    Ok(reply::ok(&paging::body(call, items, next)))
+}
+
+/// The versions of one name, and the document of the container itself.
+#[derive(Default)]
+pub(crate) struct Container {
+    pub own: Option<Document>,
+    pub versions: Vec<Document>,
+}
+
+fn versions_of(api: &Api, key: &DocKey) -> Result<Vec<Document>, Problem> {
+    let mut page = page(&key.workspace, key.kind, Some(key.path.as_str()), false);
+    page.limit = STEP;
+    let mut all = Vec::new();
+    loop {
+        let (documents, next) = api.control.page(&page)?;
+        all.extend(documents);
+        match next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// GET a container: `nextVersion` is what a client without a version takes.
+pub(crate) fn get_container(api: &Arc<Api>, call: &Call) -> Answer {
+    let key = call.key(api, kind(call)?, call.param("n"))?;
+    let container = Container {
+        own: api.control.get(&key)?,
+        versions: versions_of(api, &key)?,
+    };
+    if container.own.is_none() && container.versions.is_empty() {
+        return Err(missing(&key));
+    }
+    Ok(reply::ok(&show::container(&container)?))
+}
+
+/// PUT a container: description, tags, archived (V2).
+pub(crate) async fn put_container(api: Arc<Api>, call: Call) -> Answer {
+    let key = call.key(&api, kind(&call)?, call.param("n"))?;
+    wire::names::check_asset(word(key.kind), key.path.as_str())
+        .map_err(|e| Problem::user(e.to_string()).target("/name"))?;
+    let body: Value = call.json()?;
+    if !body["properties"].is_object() {
+        return Err(Problem::bad("properties is required").target("/properties"));
+    }
+    let stored = put::put(&api, &key, condition::read(&call.headers)?, |_| {
+        Ok(put::Draft {
+            json: call.text()?.into(),
+            declared: Declared::Other,
+            warnings: Vec::new(),
+        })
+    })
+    .await?;
+    let found = key.clone();
+    let state = api.clone();
+    let versions = crate::blocking(move || versions_of(&state, &found)).await?;
+    let container = Container {
+        own: Some(stored.document.clone()),
+        versions,
+    };
+    let view = show::container(&container)?;
+    Ok(stored.respond(&view))
+}
+
+/// GET the containers of a kind.
+pub(crate) fn containers(api: &Arc<Api>, call: &Call) -> Answer {
+    let kind = kind(call)?;
+    let workspace = call.workspace(api)?;
+    let wanted = paging::Wanted::of(call)?;
+    let listed = Listed::of(call);
+    let mut page = page(&workspace, kind, None, false);
+    page.after = wanted.after.clone();
+    let (mut items, mut group, mut scanned) = (Vec::new(), Vec::<Document>::new(), 0);
+    let next = loop {
+        page.limit = STEP;
+        let (documents, more) = api.control.page(&page)?;
+        scanned += documents.len();
+        let (mut taken, mut full) = (0, false);
+        for document in documents {
+            let Some((name, _)) = document.key.path.as_str().split_once('/') else {
+                taken += 1; // the document of a container itself
+                continue;
+            };
+            let same = group
+                .first()
+                .is_some_and(|g| name_of(g).eq_ignore_ascii_case(name));
+            if !same && !group.is_empty() {
+                add(
+                    api,
+                    &workspace,
+                    listed,
+                    &mut items,
+                    std::mem::take(&mut group),
+                )?;
+                if items.len() >= wanted.limit || scanned >= paging::MAX_SCAN {
+                    full = true;
+                    break;
+                }
+            }
+            taken += 1;
+            group.push(document);
+        }
+        if full {
+            // The token of the place before the container that was not taken.
+            page.limit = taken;
+            break if taken == 0 {
+                page.after.clone()
+            } else {
+                api.control.page(&page)?.1
+            };
+        }
+        match more {
+            Some(more) => page.after = Some(more),
+            None => {
+                add(api, &workspace, listed, &mut items, group)?;
+                break None;
+            }
+        }
+    };
+    Ok(reply::ok(&paging::body(
+        call,
+        items,
+        next.filter(|_| wanted.top.is_none()),
+    )))
+}
+
+fn name_of(document: &Document) -> &str {
+    let path = document.key.path.as_str();
+    path.split_once('/').map_or(path, |(name, _)| name)
+}
+
+fn add(
+    api: &Api,
+    workspace: &Arc<model::Workspace>,
+    listed: Listed,
+    items: &mut Vec<Value>,
+    versions: Vec<Document>,
+) -> Result<(), Problem> {
+    let Some(first) = versions.first() else {
+        return Ok(());
+    };
+    let key = DocKey::new(workspace, first.key.kind, name_of(first));
+    let container = Container {
+        own: api.control.get(&key)?,
+        versions,
+    };
+    let view = show::container(&container)?;
+    if listed.shows(archived(&view)) {
+        items.push(view);
+    }
+    Ok(())
+}
+
+/// POST startPendingUpload: a fresh container and a signature for it.
+pub(crate) fn pending_upload(api: &Arc<Api>, call: &Call) -> Answer {
+    kind(call)?;
+    let workspace = call.workspace(api)?;
+    let id = uuid::Uuid::new_v4().to_string();
+    let container = api
+        .places(&workspace)
+        .upload(&id)
+        .ok_or_else(|| Problem::internal("naming an upload", &"a UUID was refused"))?;
+    let sas = api.sas.sign(
+        Scope::Container(container.as_str()),
+        datastores::ALL,
+        time::now(),
+    );
+    let site = show::site(api, &call.base);
+    Ok(reply::ok(&view::asset::pending_upload(
+        &site, &workspace, &container, &id, &sas,
+    )))
+}

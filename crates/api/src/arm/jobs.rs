@@ -1,0 +1,230 @@
+//! Jobs: submit, show, change what people may change, cancel, explain, delete.
+//!
+//! J1 a job document is written once, by its submission; later writes change display name, description, tags, properties and
+//!    the archive flag, nothing that runs;
+//! J2 a batch run answers under two names, its own and the one of its step `batchscoring`; both mean the same run.
+
+use axum::http::StatusCode;
+use control::{Condition, Failure, Request};
+use model::{Answer as Did, Declared, DocKey, Document, JobId, Kind, Refusal, RunRecord, Why};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use wire::{arm::link::parent_of, view};
+
+use super::{operations::Operation, put};
+use crate::{
+    Api,
+    call::Call,
+    condition,
+    problem::{Answer, Problem},
+    reply, show,
+};
+
+/// How often a submission that met another of the same name looks again.
+const MAX_TRIES: usize = 4;
+
+pub(crate) fn missing(key: &DocKey) -> Problem {
+    Problem::missing(format!(
+        "job {} does not exist in workspace {}",
+        wire::names::shown(key.path.as_str()),
+        key.workspace.name
+    ))
+}
+
+/// A job, looked up under either of its names (J2).
+pub(crate) struct Found {
+    pub document: Document,
+    pub id: JobId,
+    pub run: Option<Arc<RunRecord>>,
+    /// Whether the name was the one of the step.
+    pub child: bool,
+}
+
+/// The job of this name, or 404.
+pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
+    let found = match api.control.get(key)? {
+        Some(document) => Some((document, false)),
+        None => match parent_of(key.path.as_str()) {
+            Some(parent) => api
+                .control
+                .get(&DocKey::new(&key.workspace, Kind::Job, parent))?
+                .map(|document| (document, true)),
+            None => None,
+        },
+    };
+    let (document, child) = found.ok_or_else(|| missing(key))?;
+    let id = JobId::new(&document.key.workspace, document.key.path.clone());
+    let run = api.control.run(&id)?;
+    let batch = run
+        .as_ref()
+        .is_some_and(|r| matches!(r.spec.work, model::Work::Batch(_)));
+    if child && !batch {
+        return Err(missing(key));
+    }
+    Ok(Found {
+        document,
+        id,
+        run,
+        child,
+    })
+}
+
+fn key(api: &Api, call: &Call) -> Result<DocKey, Problem> {
+    call.key(api, Kind::Job, call.param("n"))
+}
+
+/// GET a job.
+pub(crate) fn get(api: &Arc<Api>, call: &Call) -> Answer {
+    let found = find(api, &key(api, call)?)?;
+    let view = show::job(api, &call.base, &found);
+    Ok(reply::document(StatusCode::OK, &found.document, &view))
+}
+
+/// PUT a job: a new one is submitted, a known one changed (J1).
+pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
+    let key = key(&api, &call)?;
+    let body: Value = call.json()?;
+    let condition = condition::read(&call.headers)?;
+    for _ in 0..MAX_TRIES {
+        if api.control.get(&key)?.is_some() {
+            let stored = change(&api, &key, condition, &changes(&body)).await?;
+            let found = find(&api, &stored.document.key)?;
+            let view = show::job(&api, &call.base, &found);
+            return Ok(stored.respond(&view));
+        }
+        if matches!(condition, Condition::Present | Condition::Generation(_)) {
+            return Err(Failure::Precondition { have: None }.into());
+        }
+        let parsed = wire::arm::parse(&key, &body, None)?;
+        let id = JobId::new(&key.workspace, key.path.clone());
+        let spec = api.looking(|look| wire::arm::command_run(&id, &body, look))?;
+        let sent = api
+            .control
+            .send(Request::Submit {
+                id: id.clone(),
+                json: call.text()?.into(),
+                spec: Arc::new(spec),
+                request: None,
+                by: put::BY.into(),
+            })
+            .await;
+        match sent {
+            Ok(done) => {
+                let id = match done.answer {
+                    Did::Run { id, .. } => id,
+                    Did::Stored | Did::Canceling | Did::Preempted { .. } => id,
+                };
+                let found = find(&api, &DocKey::job(&id))?;
+                let view = show::job(&api, &call.base, &found);
+                return Ok(put::warn(
+                    reply::document(StatusCode::CREATED, &found.document, &view),
+                    &parsed.warnings,
+                ));
+            }
+            // Another submission of the same name came first: this one is a change of it.
+            Err(Failure::Refused(Refusal::Conflict { .. })) if api.control.get(&key)?.is_some() => {
+            }
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Err(Problem::new(
+        StatusCode::CONFLICT,
+        "Conflict",
+        format!(
+            "job {} is being created and deleted by others at the same time",
+            key.path
+        ),
+    ))
+}
+
+/// What a PUT of a known job changes.
+fn changes(body: &Value) -> Value {
+    let mut out = Map::new();
+    let properties = &body["properties"];
+    for (from, to) in [
+        ("displayName", "displayName"),
+        ("description", "description"),
+        ("tags", "tags"),
+        ("properties", "properties"),
+        ("isArchived", "hidden"),
+    ] {
+        if let Some(value) = properties.get(from).filter(|v| !v.is_null()) {
+            out.insert(to.to_owned(), value.clone());
+        }
+    }
+    Value::Object(out)
+}
+
+/// Changes what people may change of a job.
+pub(crate) async fn change(
+    api: &Api,
+    key: &DocKey,
+    condition: Condition,
+    patch: &Value,
+) -> Result<put::Stored, Problem> {
+    put::put(api, key, condition, |before| {
+        let before = before.ok_or_else(|| missing(key))?;
+        let body = wire::arm::job::patched(&put::body(before)?, patch)?;
+        Ok(put::Draft {
+            json: body.to_string().into(),
+            declared: Declared::Other,
+            warnings: Vec::new(),
+        })
+    })
+    .await
+}
+
+/// POST cancel.
+pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
+    let found = find(&api, &key(&api, &call)?)?;
+    if found.run.as_ref().is_some_and(|run| run.state.is_done()) {
+        return Ok(reply::empty(StatusCode::OK));
+    }
+    api.control
+        .send(Request::Cancel {
+            job: found.id.clone(),
+        })
+        .await?;
+    Ok(Operation::Cancel(found.id).accepted(&api, &call))
+}
+
+/// DELETE a job that has ended. Its outputs stay: other things may name them.
+pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
+    let key = key(&api, &call)?;
+    if let Some(run) = api
+        .control
+        .run(&JobId::new(&key.workspace, key.path.clone()))?
+        && !run.state.is_done()
+    {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            format!("job {} has not ended, it is {}", run.id, run.state.name()),
+        )
+        .hint("cancel it first"));
+    }
+    Ok(
+        match put::remove(&api, key, None, condition::read(&call.headers)?).await? {
+            put::Removed::Now => reply::empty(StatusCode::OK),
+            put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
+        },
+    )
+}
+
+/// GET explain (ours): why a job waits, or how it ended.
+pub(crate) async fn explain(api: Arc<Api>, call: Call) -> Answer {
+    let found = find(&api, &key(&api, &call)?)?;
+    let why = match &found.run {
+        Some(run) if run.state.is_done() => view::status::why(run).cloned(),
+        Some(_) | None => api.control.explain(&found.id).await?,
+    };
+    Ok(reply::ok(&json!({
+        "name": call.param("n"),
+        "state": found.run.as_ref().map(|run| run.state.name()),
+        "status": show::of(&found).status(),
+        "why": why,
+        "code": why.as_ref().map(view::status::code),
+        "text": why.as_ref().map(Why::to_string),
+        "hint": why.as_ref().and_then(Why::hint),
+    })))
+}

@@ -1,0 +1,180 @@
+//! Blobs in: whole blobs and their metadata.
+
+use axum::{
+    body::Body,
+    http::{StatusCode, header},
+};
+use bytes::Bytes;
+use control::{BlobError, BlobInfo, BlobWriter, Blobs};
+use futures_util::StreamExt;
+use md5::{Digest, Md5};
+use model::BlobPath;
+use std::{collections::BTreeMap, io, sync::Arc};
+use tokio::sync::mpsc;
+
+use super::read::{For, conditions};
+use crate::{
+    Api,
+    call::Call,
+    problem::{Answer, Problem},
+    reply,
+};
+
+/// Largest blob of one PUT, as in Azure; larger ones come as blocks.
+pub(super) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
+/// Pieces of a body that wait for the disk; a piece is what one read of the connection gave, at most a few hundred KiB.
+const PIECES_AHEAD: usize = 4;
+
+/// PUT of a whole blob.
+pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -> Answer {
+    if let Some(kind) = call
+        .header("x-ms-blob-type")
+        .filter(|k| !k.eq_ignore_ascii_case("BlockBlob"))
+    {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidHeaderValue",
+            format!(
+                "x-ms-blob-type is {}, only BlockBlob is offered",
+                wire::names::shown(kind)
+            ),
+        ));
+    }
+    if call.headers.contains_key("x-ms-copy-source") {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "UnsupportedHeader",
+            "copying from a URL is not offered: upload the bytes",
+        ));
+    }
+    let blobs = api.control.blobs().clone();
+    let create_only = precheck(&blobs, &call, &path).await?;
+    let want = call.header("content-md5").map(str::to_owned);
+    let metadata = super::metadata(&call)?;
+    let (info, md5) = receive(
+        blobs,
+        path,
+        body,
+        MAX_PUT_BYTES,
+        want,
+        move |writer, md5| writer.finish(create_only, Some(md5.to_owned()), metadata),
+    )
+    .await?;
+    let response = super::stamp(reply::empty(StatusCode::CREATED), &info);
+    Ok(super::standard(
+        &call,
+        reply::with(response, "content-md5", &md5),
+    ))
+}
+
+/// Conditions that hold before the body is read; whether the blob must not be there at the end either.
+pub(super) async fn precheck(
+    blobs: &Arc<dyn Blobs>,
+    call: &Call,
+    path: &BlobPath,
+) -> Result<bool, Problem> {
+    let create_only = call
+        .headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|v| v == "*");
+    if !create_only
+        && !call.headers.contains_key(header::IF_MATCH)
+        && !call.headers.contains_key(header::IF_NONE_MATCH)
+    {
+        return Ok(false);
+    }
+    let (blobs, path, headers) = (blobs.clone(), path.clone(), call.headers.clone());
+    crate::blocking(move || match blobs.info(&path) {
+        Ok(_) if create_only => Err(BlobError::Exists(path).into()),
+        Ok(info) => conditions(&headers, &info, For::Write).map(|()| false),
+        Err(BlobError::NotFound(_)) if headers.contains_key(header::IF_MATCH) => Err(Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            "ConditionNotMet",
+            "The condition specified using HTTP conditional header(s) is not met.",
+        )),
+        Err(BlobError::NotFound(_)) => Ok(create_only),
+        Err(error) => Err(error.into()),
+    })
+    .await
+}
+
+/// Takes a body into a blob piece by piece (B2) and finishes it when all of it has come and its MD5 is right (B3).
+pub(super) async fn receive(
+    blobs: Arc<dyn Blobs>,
+    path: BlobPath,
+    body: Body,
+    limit: u64,
+    want_md5: Option<String>,
+    finish: impl FnOnce(Box<dyn BlobWriter>, &str) -> Result<BlobInfo, BlobError> + Send + 'static,
+) -> Result<(BlobInfo, String), Problem> {
+    let (sender, mut receiver) = mpsc::channel::<Option<Bytes>>(PIECES_AHEAD);
+    let writing = tokio::task::spawn_blocking(move || -> Result<(BlobInfo, String), Problem> {
+        let mut writer = blobs.write(&path)?;
+        let mut md5 = Md5::new();
+        loop {
+            match receiver.blocking_recv() {
+                Some(Some(piece)) => {
+                    md5.update(&piece);
+                    io::Write::write_all(&mut writer, &piece).map_err(BlobError::Io)?;
+                }
+                Some(None) => break,
+                None => return Err(Problem::bad("the body ended early")),
+            }
+        }
+        let md5 = crate::base64(&md5.finalize());
+        if want_md5.is_some_and(|want| want != md5) {
+            return Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "Md5Mismatch",
+                "The MD5 value specified in the request did not match with the MD5 value calculated by the server.",
+            ));
+        }
+        Ok((finish(writer, &md5)?, md5))
+    });
+    let mut stream = body.into_data_stream();
+    let (mut len, mut too_large) = (0, false);
+    loop {
+        let piece = match stream.next().await {
+            Some(Ok(piece)) => piece,
+            Some(Err(_)) => break,
+            None => {
+                // When the writer has given up already, its error is the answer.
+                let _gone = sender.send(None).await;
+                break;
+            }
+        };
+        len += piece.len() as u64;
+        if len > limit {
+            too_large = true;
+            break;
+        }
+        if sender.send(Some(piece)).await.is_err() {
+            break;
+        }
+    }
+    drop(sender);
+    let written = writing
+        .await
+        .map_err(|e| Problem::internal("the upload", &e))?;
+    if too_large {
+        return Err(Problem::too_large(
+            usize::try_from(limit).unwrap_or(usize::MAX),
+        ));
+    }
+    written
+}
+
+/// PUT of metadata.
+pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
+    let metadata: BTreeMap<_, _> = super::metadata(&call)?;
+    crate::blocking(move || {
+        let blobs = api.control.blobs();
+        conditions(&call.headers, &blobs.info(&path)?, For::Write)?;
+        let info = blobs.set_metadata(&path, metadata)?;
+        Ok(super::standard(
+            &call,
+            super::stamp(reply::empty(StatusCode::OK), &info),
+        ))
+    })
+    .await
+}

@@ -1,0 +1,223 @@
+//! The route table (R1). Everything else about a route follows from its row.
+
+use axum::http::Method;
+
+use crate::{
+    arm::{
+        assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
+        workspaces,
+    },
+    blob,
+    plane::{data, history, open},
+    route::{
+        Guard::{self, Blob, Open, Token},
+        Handler::{self, Ask, Block, Now, Stream},
+        Route,
+    },
+};
+
+/// A workspace and what follows it.
+macro_rules! ws {
+    ($rest:literal) => {
+        concat!(
+            "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}",
+            $rest
+        )
+    };
+}
+/// A workspace of a data plane.
+macro_rules! plane {
+    ($base:literal, $rest:literal) => {
+        concat!(
+            $base,
+            "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}",
+            $rest
+        )
+    };
+}
+/// A location and what follows it.
+macro_rules! place {
+    ($rest:literal) => {
+        concat!(
+            "/subscriptions/{s}/providers/Microsoft.MachineLearningServices/locations/{l}",
+            $rest
+        )
+    };
+}
+/// Azure's name of an action on a part of a workspace.
+macro_rules! act {
+    ($rest:literal) => {
+        concat!("Microsoft.MachineLearningServices/workspaces", $rest)
+    };
+}
+
+const fn row(
+    method: Method,
+    template: &'static str,
+    action: &'static str,
+    guard: Guard,
+    handler: Handler,
+) -> Route {
+    Route {
+        method,
+        template,
+        action,
+        guard,
+        handler,
+    }
+}
+
+const GET: Method = Method::GET;
+const PUT: Method = Method::PUT;
+const POST: Method = Method::POST;
+const PATCH: Method = Method::PATCH;
+const DELETE: Method = Method::DELETE;
+const HEAD: Method = Method::HEAD;
+
+/// Every route of the server.
+#[rustfmt::skip] // one row, one line: the table is read by its columns
+pub const ROUTES: &[Route] = &[
+    // open: where things are, nothing of what there is
+    row(GET, "/health", "zaffre/health/read", Open, Now(open::health)),
+    row(GET, "/metadata/endpoints", "zaffre/metadata/read", Open, Now(open::metadata)),
+    row(GET, "/discovery", "zaffre/discovery/read", Open, Now(open::discovery)),
+
+    // workspaces
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}", "Microsoft.Resources/subscriptions/resourceGroups/read", Token, Now(workspaces::group)),
+    row(GET, "/subscriptions/{s}/providers/Microsoft.MachineLearningServices/workspaces", act!("/read"), Token, Block(workspaces::list_in_subscription)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces", act!("/read"), Token, Block(workspaces::list_in_group)),
+    row(GET, ws!(""), act!("/read"), Token, Now(workspaces::get)),
+    row(PUT, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::create(a, c)))),
+    row(PATCH, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::update(a, c)))),
+
+    // datastores
+    row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Now(datastores::list)),
+    row(GET, ws!("/datastores/{n}"), act!("/datastores/read"), Token, Now(datastores::get)),
+    row(POST, ws!("/datastores/{n}/listSecrets"), act!("/datastores/listsecrets/action"), Token, Now(datastores::secrets)),
+
+    // computes
+    row(GET, ws!("/computes"), act!("/computes/read"), Token, Block(computes::list)),
+    row(GET, ws!("/computes/{n}"), act!("/computes/read"), Token, Now(computes::get)),
+    row(PUT, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::create(a, c)))),
+    row(PATCH, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::update(a, c)))),
+    row(DELETE, ws!("/computes/{n}"), act!("/computes/delete"), Token, Ask(|a, c| Box::pin(computes::delete(a, c)))),
+    row(POST, ws!("/computes/{n}/listNodes"), act!("/computes/listNodes/action"), Token, Now(computes::nodes)),
+    row(POST, ws!("/computes/{n}/preempt"), act!("/computes/preempt/action"), Token, Ask(|a, c| Box::pin(computes::preempt(a, c)))),
+
+    // locations
+    row(GET, place!("/usages"), "Microsoft.MachineLearningServices/locations/usages/read", Token, Block(location::usages)),
+    row(GET, place!("/vmSizes"), "Microsoft.MachineLearningServices/locations/vmsizes/read", Token, Now(location::sizes)),
+    row(GET, place!("/quotas"), "Microsoft.MachineLearningServices/locations/quotas/read", Token, Block(location::quotas)),
+    row(POST, place!("/updateQuotas"), "Microsoft.MachineLearningServices/locations/updateQuotas/action", Token, Ask(|a, c| Box::pin(location::update_quotas(a, c)))),
+    row(GET, place!("/computeOperationsStatus/{id}"), "Microsoft.MachineLearningServices/locations/computeoperationsstatus/read", Token, Now(operations::status)),
+    row(GET, place!("/computeOperationsResults/{id}"), "Microsoft.MachineLearningServices/locations/computeoperationsstatus/read", Token, Now(operations::result)),
+    row(GET, place!("/mfeOperationsStatus/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationStatus/read", Token, Now(operations::status)),
+    row(GET, place!("/mfeOperationsResults/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationResults/read", Token, Now(operations::result)),
+
+    // assets: models, environments, data, codes
+    row(GET, ws!("/{assets}"), act!("/{assets}/read"), Token, Block(assets::containers)),
+    row(GET, ws!("/{assets}/{n}"), act!("/{assets}/read"), Token, Block(assets::get_container)),
+    row(PUT, ws!("/{assets}/{n}"), act!("/{assets}/write"), Token, Ask(|a, c| Box::pin(assets::put_container(a, c)))),
+    row(GET, ws!("/{assets}/{n}/versions"), act!("/{assets}/versions/read"), Token, Block(assets::versions)),
+    row(GET, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/read"), Token, Now(assets::get_version)),
+    row(PUT, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/write"), Token, Ask(|a, c| Box::pin(assets::put_version(a, c)))),
+    row(DELETE, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/delete"), Token, Ask(|a, c| Box::pin(assets::delete_version(a, c)))),
+    row(POST, ws!("/{assets}/{n}/versions/{v}/startPendingUpload"), act!("/{assets}/versions/write"), Token, Now(assets::pending_upload)),
+
+    // batch endpoints and deployments
+    row(GET, ws!("/batchEndpoints"), act!("/batchEndpoints/read"), Token, Block(batch::list_endpoints)),
+    row(GET, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/read"), Token, Now(batch::get_endpoint)),
+    row(PUT, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/write"), Token, Ask(|a, c| Box::pin(batch::put_endpoint(a, c)))),
+    row(PATCH, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/write"), Token, Ask(|a, c| Box::pin(batch::patch_endpoint(a, c)))),
+    row(DELETE, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/delete"), Token, Ask(|a, c| Box::pin(batch::delete_endpoint(a, c)))),
+    row(GET, ws!("/batchEndpoints/{e}/deployments"), act!("/batchEndpoints/deployments/read"), Token, Block(batch::list_deployments)),
+    row(GET, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/read"), Token, Now(batch::get_deployment)),
+    row(PUT, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/write"), Token, Ask(|a, c| Box::pin(batch::put_deployment(a, c)))),
+    row(PATCH, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/write"), Token, Ask(|a, c| Box::pin(batch::patch_deployment(a, c)))),
+    row(DELETE, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/delete"), Token, Ask(|a, c| Box::pin(batch::delete_deployment(a, c)))),
+    row(POST, "/batch/{s}/{g}/{w}/{e}/jobs", act!("/batchEndpoints/score/action"), Token, Ask(|a, c| Box::pin(invoke::invoke(a, c)))),
+    row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/jobs"), act!("/batchEndpoints/jobs/read"), Token, Block(job_list::of_endpoint)),
+    row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/deployments/{d}/jobs"), act!("/batchEndpoints/deployments/jobs/read"), Token, Block(job_list::of_deployment)),
+
+    // jobs
+    row(GET, ws!("/jobs"), act!("/jobs/read"), Token, Block(job_list::list)),
+    row(GET, ws!("/jobs/{n}"), act!("/jobs/read"), Token, Now(jobs::get)),
+    row(PUT, ws!("/jobs/{n}"), act!("/jobs/write"), Token, Ask(|a, c| Box::pin(jobs::create(a, c)))),
+    row(DELETE, ws!("/jobs/{n}"), act!("/jobs/delete"), Token, Ask(|a, c| Box::pin(jobs::delete(a, c)))),
+    row(POST, ws!("/jobs/{n}/cancel"), act!("/jobs/cancel/action"), Token, Ask(|a, c| Box::pin(jobs::cancel(a, c)))),
+    row(GET, ws!("/jobs/{n}/explain"), act!("/jobs/read"), Token, Ask(|a, c| Box::pin(jobs::explain(a, c)))),
+
+    // metrics
+    row(GET, ws!("/providers/Microsoft.Insights/metrics"), "Microsoft.Insights/metrics/read", Token, Block(metrics::values)),
+    row(GET, ws!("/providers/Microsoft.Insights/metricDefinitions"), "Microsoft.Insights/metricDefinitions/read", Token, Now(metrics::definitions)),
+
+    // run history and outputs
+    row(GET, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
+    row(GET, plane!("/history/v1.0", "/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
+    row(GET, plane!("/history/v1.0", "/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
+    row(PATCH, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
+    row(POST, plane!("/history/v1.0", "/rundata"), act!("/experiments/runs/read"), Token, Now(history::rundata)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
+    row(PATCH, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
+    row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),
+    row(POST, plane!("/modelregistry/v1.0", "/models/batchGetResolvedUris"), act!("/models/versions/read"), Token, Block(data::resolve_models)),
+
+    // blobs
+    row(GET, "/storage/{account}/{*rest}", "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read", Blob, Stream(blob::get)),
+    row(HEAD, "/storage/{account}/{*rest}", "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read", Blob, Stream(blob::head)),
+    row(PUT, "/storage/{account}/{*rest}", "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/write", Blob, Stream(blob::put)),
+    row(DELETE, "/storage/{account}/{*rest}", "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/delete", Blob, Stream(blob::delete)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_route_has_an_action_and_stands_once() {
+        let mut seen = BTreeSet::new();
+        for route in ROUTES {
+            let parts: Vec<&str> = route.action.split('/').collect();
+            assert!(
+                parts.len() >= 3 && parts.iter().all(|p| !p.is_empty()),
+                "{} {} has the action {:?}",
+                route.method,
+                route.template,
+                route.action
+            );
+            let verb = *parts.last().unwrap();
+            let fits = match route.method.as_str() {
+                "GET" | "HEAD" => verb == "read",
+                "PUT" | "PATCH" => verb == "write",
+                "DELETE" => verb == "delete",
+                _ => ["action", "read", "write"].contains(&verb),
+            };
+            assert!(
+                fits,
+                "{} {} has the action {}",
+                route.method, route.template, route.action
+            );
+            assert!(
+                seen.insert((route.method.as_str(), route.template.to_ascii_lowercase())),
+                "{} {} stands twice",
+                route.method,
+                route.template
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_says_nothing_is_open() {
+        let open: Vec<&str> = ROUTES
+            .iter()
+            .filter(|r| r.guard == Open)
+            .map(|r| r.template)
+            .collect();
+        assert_eq!(open, ["/health", "/metadata/endpoints", "/discovery"]);
+    }
+}
