@@ -533,6 +533,28 @@ fn what_is_not_built_yet_is_named_and_loads() {
         unsupported("name: d\ntype: mltable\npath: ./x\n"),
         ["mltable data"]
     );
+    for (section, feature) in [
+        (
+            "services: {s: {type: ssh}}",
+            "services.s (interactive services)",
+        ),
+        ("distribution: {type: ray}", "distribution.type ray"),
+        (
+            "distribution: {type: mpi, process_count_per_instance: 2}",
+            "distribution.process_count_per_instance above 1",
+        ),
+        (
+            "outputs: {m: {name: heart}}",
+            "outputs.m.name (registering an output)",
+        ),
+        ("outputs: {m: {mode: direct}}", "outputs.m.mode direct"),
+        (
+            "inputs: {m: {path: ./x, mode: rw_mount}}",
+            "inputs.m.mode other than ro_mount, download and direct",
+        ),
+    ] {
+        assert_eq!(unsupported(&format!("{JOB}{section}\n")), [feature]);
+    }
     assert!(
         !good(&JOB.replace("azureml:cpu-cluster", "local")).body["properties"]
             .as_object()

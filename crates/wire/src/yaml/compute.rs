@@ -213,6 +213,9 @@ fn ssh(fields: &Fields<'_>) -> Option<Json> {
         );
     }
     if password.is_some() {
+        section
+            .report
+            .unsupported("ssh_settings.admin_password (nodes have no ssh)");
         // the effective document is printed; a password is not
         section.show("admin_password", "********");
     }

@@ -175,7 +175,8 @@ fn code_configuration(fields: &Fields<'_>) -> Option<Json> {
     match section.words("scoring_script") {
         Some(script) => {
             let path = script.text.replace('\\', "/");
-            let outside = path.starts_with('/') || path.split('/').any(|part| part == "..");
+            let outside =
+                path.is_empty() || path.split('/').any(|part| part.is_empty() || part == "..");
             if outside {
                 section.error(
                     script.at,

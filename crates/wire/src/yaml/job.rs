@@ -202,6 +202,8 @@ fn sections(
     }
     section.default_unless_written("shm_size", "2g", DEFAULT);
     fields.show("resources", resources::done(section));
+    let count = body.as_ref().and_then(|body| body.get("instanceCount"));
+    let instances = count.and_then(Json::as_i64).unwrap_or(1);
     if let Some(body) = body {
         job.insert("resources".into(), body.into());
     }
@@ -216,7 +218,7 @@ fn sections(
         }
     }
     let more = [
-        ("distribution", distribution(fields)),
+        ("distribution", distribution(fields, instances)),
         ("queueSettings", queue(fields)),
         ("services", services(fields)),
         ("identity", identity(fields)),
@@ -298,7 +300,7 @@ fn expressions(
     }
 }
 
-fn distribution(fields: &Fields<'_>) -> Option<Json> {
+fn distribution(fields: &Fields<'_>, instances: i64) -> Option<Json> {
     let section = fields.section("distribution")?;
     let Some(kind) = section.choice("type", DISTRIBUTIONS) else {
         if section.absent("type") {
@@ -316,14 +318,26 @@ fn distribution(fields: &Fields<'_>) -> Option<Json> {
     };
     match kind {
         "TensorFlow" => {
-            number("worker_count", "workerCount", limits::INSTANCES);
-            number(
+            let workers = number("worker_count", "workerCount", limits::INSTANCES);
+            let servers = number(
                 "parameter_server_count",
                 "parameterServerCount",
-                limits::MIN_INSTANCES,
+                limits::SERVERS,
             );
+            if let Some(workers) = workers.filter(|workers| *workers != instances) {
+                let message = format!(
+                    "worker_count {workers} differs from resources.instance_count {instances}"
+                );
+                section.error(section.key_at("worker_count"), "worker_count", message);
+            }
+            if servers.is_some_and(|servers| servers > 0) {
+                section
+                    .report
+                    .unsupported("distribution.parameter_server_count above 0");
+            }
         }
         "Ray" => {
+            section.report.unsupported("distribution.type ray");
             number("port", "port", limits::PORTS);
             number("dashboard_port", "dashboardPort", limits::PORTS);
             if let Some(value) = section.switch("include_dashboard") {
@@ -345,6 +359,11 @@ fn distribution(fields: &Fields<'_>) -> Option<Json> {
                 "processCountPerInstance",
                 limits::PROCESSES,
             );
+            if count.is_some_and(|count| count > 1) {
+                section
+                    .report
+                    .unsupported("distribution.process_count_per_instance above 1");
+            }
             if kind == "Mpi" && count.is_none() && section.absent("process_count_per_instance") {
                 section.missing(
                     "process_count_per_instance",
@@ -381,6 +400,10 @@ fn services(fields: &Fields<'_>) -> Option<Json> {
         let Some(service) = section.inner(&entry.node, &entry.key) else {
             continue;
         };
+        section.report.unsupported(format!(
+            "{} (interactive services)",
+            section.path_of(&entry.key)
+        ));
         let mut body = Map::new();
         if let Some(kind) = service.choice("type", SERVICES) {
             body.insert("jobServiceType".into(), kind.into());

@@ -22,12 +22,16 @@ pub(super) const ERROR_THRESHOLD: RangeInclusive<i64> = -1..=I32_MAX;
 pub(super) const WORKERS: RangeInclusive<i64> = 1..=1_000;
 /// Processes of a distributed job on one node.
 pub(super) const PROCESSES: RangeInclusive<i64> = 1..=1_000;
+/// Parameter servers of a TensorFlow job.
+pub(super) const SERVERS: RangeInclusive<i64> = 0..=1_000;
 /// A TCP port.
 pub(super) const PORTS: RangeInclusive<i64> = 1..=65_535;
 /// `zaffre.max_preemptions`: how often a mini-batch may be taken away.
 pub(super) const PREEMPTIONS: RangeInclusive<i64> = 0..=I32_MAX;
 /// Longest name of the output file, as file systems have it.
 pub(super) const FILE_NAME: usize = 255;
+/// Longest name of an input or an output of a job: part of a path.
+pub(super) const PORT_NAME: usize = 255;
 /// Longest free text of one field; descriptions and commands are far below.
 pub(super) const TEXT: usize = 64 << 10;
 

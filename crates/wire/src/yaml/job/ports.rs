@@ -6,6 +6,7 @@
 use super::super::{
     draft::{AssetKind, LocalAsset, pointer_part},
     fields::{Choice, Fields, Text},
+    limits,
     reference::{AssetPath, asset_path, inline_asset, refer},
     report::Report,
     tree::Value,
@@ -152,6 +153,12 @@ fn input(report: &Report<'_>, section: &Fields<'_>, name: &str, inner: Fields<'_
             ),
         );
     }
+    if let Some("ReadWriteMount" | "EvalMount" | "EvalDownload") = mode {
+        report.unsupported(format!(
+            "{} other than ro_mount, download and direct",
+            inner.path_of("mode")
+        ));
+    }
     let datastore = inner.words("datastore").map(|text| text.text.to_owned());
     let on_compute = inner
         .words("path_on_compute")
@@ -195,6 +202,10 @@ pub(super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
     };
     for entry in section.entries() {
         checked_name(&section, &entry.key, entry.at, "output");
+        if entry.key.eq_ignore_ascii_case("default") {
+            let message = "output name `default` is taken by the run's own artifacts";
+            section.error(entry.at, &entry.key, message);
+        }
         let mut body = Map::new();
         let mut kind = "uri_folder";
         if entry.node.value == Value::Null {
@@ -208,8 +219,17 @@ pub(super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
                 .choice_or("type", TYPES, "uri_folder", DEFAULT)
                 .unwrap_or("uri_folder");
             let mode = inner.choice_or("mode", OUTPUT_MODES, "rw_mount", DEFAULT);
+            if mode == Some("Direct") {
+                inner
+                    .report
+                    .unsupported(format!("{} direct", inner.path_of("mode")));
+            }
             if let Some(name) = inner.name("name", |name| check_asset("asset", name)) {
                 body.insert("assetName".into(), name.text.into());
+                let path = inner.path_of("name");
+                inner
+                    .report
+                    .unsupported(format!("{path} (registering an output)"));
             }
             if let Some(path) = output_path(&inner) {
                 body.insert("uri".into(), path);
@@ -260,7 +280,15 @@ fn checked_name(section: &Fields<'_>, name: &str, at: super::super::report::At, 
     let fine = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty();
-    if !fine {
+    if name.len() > limits::PORT_NAME {
+        let message = format!(
+            "{what} name `{}` has {} bytes, allowed are {}",
+            shown(name),
+            name.len(),
+            limits::PORT_NAME
+        );
+        section.error(at, name, message);
+    } else if !fine {
         let message = format!(
             "{what} name `{}` is letters, digits and _, not a digit first",
             shown(name)
