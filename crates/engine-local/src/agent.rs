@@ -32,7 +32,8 @@ use site::{Launched, Site};
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::OsString,
-    fs, io,
+    fs,
+    io::{self, Write},
     os::{fd::OwnedFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -171,22 +172,26 @@ struct Agent {
 
 /// Runs an agent; `args` are those after `agent`: `--dir NODE_DIR`.
 pub fn main(args: &[OsString]) -> ExitCode {
+    // Said on the agent's own log by hand: the server quotes it when a node does not come up.
+    let say = |text: String| {
+        let _ = writeln!(io::stderr(), "zaffre agent: {text}");
+    };
     let [flag, dir] = args else {
-        tracing::error!("usage: zaffre agent --dir NODE_DIR");
+        say("usage: zaffre agent --dir NODE_DIR".to_owned());
         return ExitCode::from(2);
     };
     if flag != "--dir" {
-        tracing::error!("usage: zaffre agent --dir NODE_DIR");
+        say(format!("unknown flag {}", flag.display()));
         return ExitCode::from(2);
     }
     if let Some(e) = close_inherited(args) {
-        tracing::error!("inherited descriptors cannot be closed: {e}");
+        say(format!("inherited descriptors cannot be closed: {e}"));
         return ExitCode::FAILURE;
     }
     match Agent::boot(Path::new(dir)).and_then(Agent::serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            tracing::error!("agent {}: {e}", Path::new(dir).display());
+            say(e.to_string());
             ExitCode::FAILURE
         }
     }
@@ -393,7 +398,7 @@ impl Agent {
         let mut heard = Vec::new();
         let mut read = || -> io::Result<()> {
             let frames = self.link.fill(buffer)?;
-            while let Some(body) = frames.next()? {
+            while let Some(body) = frames.take()? {
                 heard.push(protocol::read_down(body)?);
             }
             Ok(())

@@ -9,7 +9,14 @@ pub mod confine;
 pub mod launcher;
 pub mod protocol;
 
+mod environment;
+mod hub;
+mod local;
+mod node;
 mod proc;
 mod record;
+mod resolve;
 mod tree;
 mod uid;
+
+pub use local::{Local, LocalConfig, LocalError};

@@ -202,6 +202,8 @@ pub struct Pool {
     pub runtime: PathBuf,
     /// The listing.
     pub listing: PathBuf,
+    /// The folder that its paths are relative to.
+    pub root: PathBuf,
     /// Items per index.
     pub group: u32,
     /// Limit of one `run()`.
@@ -400,7 +402,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
     /// The next whole frame's body. An error ends the connection (W3).
-    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn take(&mut self) -> io::Result<Option<&[u8]>> {
         let have = &self.bytes[self.at..];
         let Some(len) = have.first_chunk::<4>() else {
             return Ok(None);
@@ -453,7 +455,7 @@ mod tests {
             let (mut frames, mut seen) = (Frames::default(), Vec::new());
             for piece in bytes.chunks(step) {
                 frames.push(piece);
-                while let Some(body) = frames.next().unwrap() {
+                while let Some(body) = frames.take().unwrap() {
                     seen.push(read_up(body).unwrap());
                 }
             }
@@ -477,6 +479,6 @@ mod tests {
         assert!(read_up(&[]).is_err());
         let mut frames = Frames::default();
         frames.push(&u32::MAX.to_le_bytes());
-        assert!(frames.next().is_err());
+        assert!(frames.take().is_err());
     }
 }

@@ -289,7 +289,7 @@ mod tests {
         fs::write(from.join("b"), "1").unwrap();
         let mut seen = Seen::new();
         let beside = top.join("scratch");
-        let mut sync = |seen: &mut Seen| {
+        let sync = |seen: &mut Seen| {
             Copy {
                 owner: None,
                 scratch: Some(&beside),

@@ -57,12 +57,12 @@ impl LogFile {
             let file = File::options().create(true).append(true).open(&self.path)?;
             self.written = file.metadata()?.len();
             self.file = Some(file);
+            if self.written > LOG_CAP {
+                self.cut = true; // by an earlier attempt, which said so
+                return Ok(());
+            }
         }
         let file = self.file.as_mut().expect("opened above");
-        if self.written >= LOG_CAP {
-            self.cut = true; // cut by an earlier attempt, which said so
-            return Ok(());
-        }
         let room = usize::try_from(LOG_CAP - self.written).unwrap_or(usize::MAX);
         let part = &bytes[..bytes.len().min(room)];
         file.write_all(part)?;

@@ -172,7 +172,7 @@ impl Site {
         };
         let settings = match &order.work {
             Work::Command { .. } => String::new(),
-            Work::Pool(pool) => pool_settings(pool, &work, &paths, shown.as_deref(), user)?,
+            Work::Pool(pool) => pool_settings(pool, &work, shown.as_deref(), user)?,
         };
         let variables = variables(task, &order, &folder, &paths, &outputs, ground.config);
         let cage = Cage::make(Plan {
@@ -495,25 +495,11 @@ fn variables(
 fn pool_settings(
     pool: &Pool,
     work: &Path,
-    inputs: &[(String, OsString)],
     model: Option<&Path>,
     user: Option<(u32, u32)>,
 ) -> Result<String, String> {
-    let [(_, input)] = inputs else {
-        return Err(format!(
-            "a batch run has one input, this one has {}",
-            inputs.len()
-        ));
-    };
-    let input = Path::new(input);
-    // A single file is listed by its base name.
-    let root = if input.is_dir() {
-        input
-    } else {
-        input.parent().unwrap_or(input)
-    };
-    let root = std::str::from_utf8(root.as_os_str().as_bytes())
-        .map_err(|_| format!("input {}: its folder is not UTF-8", root.display()))?;
+    let root = std::str::from_utf8(pool.root.as_os_str().as_bytes())
+        .map_err(|_| format!("input {}: its folder is not UTF-8", pool.root.display()))?;
     let script = pool.script.as_ref().map(|s| work.join(s));
     if let Some(script) = &script
         && !script.is_file()

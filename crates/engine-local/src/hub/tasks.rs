@@ -1,0 +1,374 @@
+//! The hub's tasks: preparing, telling the agents, keeping what they report.
+//!
+//! E1 a parcel is shown once and in order, however often an agent sends it;
+//! E2 an acknowledgement drops parcels here at once; the agent hears of it with the next message.
+
+use super::{Hub, News};
+use crate::{
+    environment::Prepared,
+    protocol::{Down, Held, Report, Stage},
+    resolve,
+};
+use model::{
+    Mailbox, NodeId, Parcel, Phase, Ranges, TaskId, TaskSeen, TaskSpec,
+    engine::Placement,
+};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::Instant,
+};
+
+/// A task as the hub knows it.
+pub struct Entry {
+    /// Its node.
+    pub node: NodeId,
+    /// As the control plane sees it.
+    pub seen: TaskSeen,
+    held: Option<Arc<Held>>,
+    /// The agent has it.
+    known: bool,
+    /// Its order is being prepared, or was.
+    preparing: bool,
+    outcome: Option<Result<Box<crate::protocol::Order>, String>>,
+    stop: bool,
+    sent_lend: u64,
+    acked: u64,
+    sent_ack: u64,
+    sent_forget: bool,
+}
+
+fn phase(stage: Stage) -> Phase {
+    match stage {
+        Stage::Waiting { what } | Stage::Staging { what } => Phase::Preparing { what },
+        Stage::Running => Phase::Running,
+        Stage::Exited(exit) => Phase::Exited(exit),
+    }
+}
+
+impl Hub {
+    fn entry(&mut self, node: NodeId, held: Option<Arc<Held>>) -> Entry {
+        Entry {
+            node,
+            seen: TaskSeen {
+                phase: Phase::Preparing {
+                    what: "environment and files".into(),
+                },
+                mailbox: Mailbox::default(),
+            },
+            held,
+            known: false,
+            preparing: false,
+            outcome: None,
+            stop: false,
+            sent_lend: 0,
+            acked: 0,
+            sent_ack: 0,
+            sent_forget: false,
+        }
+    }
+
+    /// Starts a task.
+    pub fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<TaskSpec>) {
+        if self.tasks.contains_key(&task) {
+            return;
+        }
+        let node = placement.node.clone();
+        if !self.nodes.get(&node).is_some_and(super::nodes::Node::takes_tasks) {
+            return; // the node is gone or does not work: that is what is observed
+        }
+        let held = Arc::new(Held { placement, spec });
+        let entry = self.entry(node, Some(held));
+        self.tasks.insert(task.clone(), entry);
+        self.dirty_tasks.insert(task.clone());
+        self.announce(&task);
+        self.prepare(&task);
+    }
+
+    /// Tells the agent of a task, and what became of its preparation.
+    fn announce(&mut self, task: &TaskId) {
+        let Some(entry) = self.tasks.get(task) else {
+            return;
+        };
+        let Some(held) = &entry.held else {
+            return;
+        };
+        let node = entry.node.clone();
+        let held = serde_json::to_vec(held.as_ref()).expect("a specification can be written");
+        let start = Down::Start {
+            task: task.clone(),
+            held,
+        };
+        if self.send(&node, &start) {
+            self.hand_over(task);
+        }
+    }
+
+    fn hand_over(&mut self, task: &TaskId) {
+        let Some(entry) = self.tasks.get(task) else {
+            return;
+        };
+        let (node, stop) = (entry.node.clone(), entry.stop);
+        let message = match &entry.outcome {
+            Some(Ok(order)) => Some(Down::Go {
+                task: task.clone(),
+                order: order.clone(),
+            }),
+            Some(Err(message)) => Some(Down::Refuse {
+                task: task.clone(),
+                message: message.clone(),
+            }),
+            None => None,
+        };
+        if stop {
+            self.send(&node, &Down::Stop(task.clone()));
+        }
+        if let Some(message) = message {
+            self.send(&node, &message);
+        }
+    }
+
+    /// Begins to prepare a task: at once where nothing has to be built, else beside the loop.
+    fn prepare(&mut self, task: &TaskId) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        let (Some(held), false) = (entry.held.clone(), entry.preparing) else {
+            return;
+        };
+        entry.preparing = true;
+        let gpus = self
+            .nodes
+            .get(&entry.node)
+            .map(|n| n.gpus.clone())
+            .unwrap_or_default();
+        let environments = self.environments.clone();
+        let (blobs, runtime, variables) =
+            (self.blobs.clone(), self.runtime.clone(), self.variables.clone());
+        let id = task.clone();
+        let resolve = move |prepared: Prepared, environments: &crate::environment::Environments| {
+            let given = resolve::Given {
+                blobs: &blobs,
+                python: prepared.python,
+                notes: prepared.notes,
+                runtime: &runtime.join("batch.py"),
+                shims: environments.shims(),
+                variables: &variables,
+                gpus,
+            };
+            resolve::order(&id, &held.placement, &held.spec, given).map(Box::new)
+        };
+        let spec = entry.held.as_ref().map(|h| h.spec.clone());
+        let Some(spec) = spec else { return };
+        let model = spec.model.as_ref().and_then(|m| self.blobs.local(&m.source));
+        if let Some(prepared) = environments.ready(&spec, model.as_deref()) {
+            let order = prepared.and_then(|p| resolve(p, &environments));
+            return self.prepared(task, order, Instant::now());
+        }
+        let (shared, task) = (self.shared.clone(), task.clone());
+        let build = move || {
+            let tell = |what: &str| {
+                shared.news(News::Preparing(task.clone(), what.to_owned()));
+            };
+            let order = environments
+                .build(&spec, model.as_deref(), &tell)
+                .and_then(|p| resolve(p, &environments));
+            shared.news(News::Prepared(task.clone(), order));
+        };
+        if let Err(e) = std::thread::Builder::new().name("environment".into()).spawn(build) {
+            tracing::error!("an environment cannot be built: {e}");
+        }
+    }
+
+    /// Something is being prepared for a task.
+    pub fn preparing(&mut self, task: &TaskId, what: String) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        if let Phase::Preparing { what: told } = &mut entry.seen.phase {
+            *told = what.clone().into();
+            self.dirty_tasks.insert(task.clone());
+        }
+        let node = entry.node.clone();
+        let task = task.clone();
+        self.send(&node, &Down::Preparing { task, what });
+    }
+
+    /// A task's order is there, or it cannot be.
+    pub fn prepared(
+        &mut self,
+        task: &TaskId,
+        outcome: Result<Box<crate::protocol::Order>, String>,
+        _now: Instant,
+    ) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.outcome = Some(outcome);
+            self.hand_over(task);
+        }
+    }
+
+    /// An agent has connected: what it did not list is told to it, or is gone.
+    pub fn after_greeting(&mut self, node: &NodeId, known: &BTreeSet<TaskId>) {
+        let ours: Vec<TaskId> = self
+            .tasks
+            .iter()
+            .filter(|(_, e)| e.node == *node)
+            .map(|(t, _)| t.clone())
+            .collect();
+        for task in ours {
+            let Some(entry) = self.tasks.get_mut(&task) else {
+                continue;
+            };
+            entry.sent_lend = entry.seen.mailbox.lent;
+            entry.sent_forget = false;
+            if known.contains(&task) {
+                self.hand_over(&task);
+            } else if entry.known {
+                // It had the task and has none of it now: it was forgotten, and the answer got lost.
+                self.tasks.remove(&task);
+                self.dirty_tasks.insert(task);
+            } else {
+                self.announce(&task);
+            }
+        }
+    }
+
+    /// The connection to a node is over: what was sent may not have arrived.
+    pub fn unsent(&mut self, node: &NodeId) {
+        for entry in self.tasks.values_mut().filter(|e| e.node == *node) {
+            entry.sent_lend = entry.seen.mailbox.lent;
+            entry.sent_ack = 0;
+            entry.sent_forget = false;
+        }
+    }
+
+    /// An agent reports how a task stands.
+    pub fn reported(&mut self, node: &NodeId, report: Report) {
+        let task = report.task.clone();
+        if !self.tasks.contains_key(&task) {
+            let held: Option<Arc<Held>> = serde_json::from_slice(&report.held).ok().map(Arc::new);
+            let mut entry = self.entry(node.clone(), held);
+            entry.acked = report.acked;
+            entry.seen.mailbox.lent = report.lent;
+            entry.sent_lend = report.lent;
+            self.tasks.insert(task.clone(), entry);
+        }
+        let Some(entry) = self.tasks.get_mut(&task) else {
+            return;
+        };
+        if entry.node != *node {
+            return;
+        }
+        let waits = matches!(report.stage, Stage::Waiting { .. });
+        entry.known = true;
+        entry.seen.phase = phase(report.stage);
+        entry.seen.mailbox.lent = report.lent;
+        entry.seen.mailbox.started = report.started;
+        self.dirty_tasks.insert(task.clone());
+        if waits {
+            self.prepare(&task);
+        } else if let Some(entry) = self.tasks.get_mut(&task) {
+            // It has its order: the copy here is no longer needed.
+            entry.outcome = None;
+            entry.held = None;
+        }
+    }
+
+    /// A parcel of a task (E1).
+    pub fn parcel(
+        &mut self,
+        node: &NodeId,
+        task: &TaskId,
+        parcel: Parcel,
+        lent: u64,
+        started: Ranges,
+    ) {
+        let Some(entry) = self.tasks.get_mut(task).filter(|e| e.node == *node) else {
+            return;
+        };
+        let mailbox = &mut entry.seen.mailbox;
+        mailbox.lent = lent;
+        mailbox.started = started;
+        let last = mailbox.parcels.last().map_or(entry.acked, |p| p.seq);
+        if parcel.seq > last {
+            mailbox.parcels.push(Arc::new(parcel));
+        }
+        self.dirty_tasks.insert(task.clone());
+    }
+
+    /// A task is forgotten.
+    pub fn task_gone(&mut self, node: &NodeId, task: &TaskId) {
+        if self.tasks.get(task).is_some_and(|e| e.node == *node) {
+            self.tasks.remove(task);
+            self.dirty_tasks.insert(task.clone());
+        }
+    }
+
+    /// Ends a task.
+    pub fn stop(&mut self, task: &TaskId) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        if matches!(entry.seen.phase, Phase::Exited(_)) {
+            return;
+        }
+        entry.stop = true;
+        let node = entry.node.clone();
+        self.send(&node, &Down::Stop(task.clone()));
+    }
+
+    /// Gives indices to a task.
+    pub fn lend(&mut self, task: &TaskId, number: u64, ranges: Ranges) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        if number <= entry.sent_lend.max(entry.seen.mailbox.lent) {
+            return;
+        }
+        let node = entry.node.clone();
+        if self.send(&node, &Down::Lend(task.clone(), number, ranges))
+            && let Some(entry) = self.tasks.get_mut(task)
+        {
+            entry.sent_lend = number;
+        }
+    }
+
+    /// Parcels are durable (E2).
+    pub fn ack(&mut self, task: &TaskId, seq: u64) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        if entry.seen.mailbox.parcels.first().is_some_and(|p| p.seq <= seq) {
+            entry.seen.mailbox.parcels.retain(|p| p.seq > seq);
+            self.quiet_tasks.insert(task.clone());
+        }
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        entry.acked = entry.acked.max(seq);
+        if seq > entry.sent_ack {
+            let node = entry.node.clone();
+            if self.send(&node, &Down::Ack(task.clone(), seq))
+                && let Some(entry) = self.tasks.get_mut(task)
+            {
+                entry.sent_ack = seq;
+            }
+        }
+    }
+
+    /// Drops an exited task.
+    pub fn forget(&mut self, task: &TaskId) {
+        let Some(entry) = self.tasks.get(task) else {
+            return;
+        };
+        if entry.sent_forget || !matches!(entry.seen.phase, Phase::Exited(_)) {
+            return;
+        }
+        let node = entry.node.clone();
+        if self.send(&node, &Down::Forget(task.clone()))
+            && let Some(entry) = self.tasks.get_mut(task)
+        {
+            entry.sent_forget = true;
+        }
+    }
+}

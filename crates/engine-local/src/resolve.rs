@@ -1,0 +1,141 @@
+//! From a specification to an order: every blob becomes a path of this machine.
+//!
+//! Z1 what cannot be resolved refuses the task with a message that names it; nothing is started on a guess.
+
+use crate::protocol::{Input, Order, Output, Pool, Work};
+use model::{
+    BlobPath, NodeId, TaskId, TaskSpec,
+    engine::{InputSpec, Placement, Program, RowFormat},
+};
+use port::Blobs;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// What an order needs beside the specification.
+pub struct Given<'a> {
+    /// Where blobs lie.
+    pub blobs: &'a Arc<dyn Blobs>,
+    /// The Python of the environment.
+    pub python: PathBuf,
+    /// Lines for the log.
+    pub notes: Vec<String>,
+    /// `runtime/batch.py`.
+    pub runtime: &'a Path,
+    /// Folder with `python` and `python3`.
+    pub shims: &'a Path,
+    /// Variables of the server for every job.
+    pub variables: &'a BTreeMap<String, String>,
+    /// GPUs of the node.
+    pub gpus: Vec<u32>,
+}
+
+fn local(blobs: &Arc<dyn Blobs>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
+    blobs
+        .local(path)
+        .ok_or_else(|| format!("{what}: blob {path} does not lie on a disk of this machine"))
+}
+
+fn existing(blobs: &Arc<dyn Blobs>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
+    let at = local(blobs, what, path)?;
+    if std::fs::symlink_metadata(&at).is_err() {
+        return Err(format!("{what}: blob {path} does not exist"));
+    }
+    Ok(at)
+}
+
+/// The order of one task.
+pub fn order(
+    task: &TaskId,
+    placement: &Placement,
+    spec: &TaskSpec,
+    given: Given<'_>,
+) -> Result<Order, String> {
+    let blobs = given.blobs;
+    let mut inputs = Vec::new();
+    for (name, input) in &spec.inputs {
+        let input = match input {
+            InputSpec::Literal(text) => Input::Literal(text.to_string()),
+            InputSpec::Path { source, copy } => {
+                let at = existing(blobs, &format!("input {name}"), source)?;
+                if *copy {
+                    Input::Copy(at)
+                } else {
+                    Input::Original(at)
+                }
+            }
+        };
+        inputs.push((name.to_string(), input));
+    }
+    let mut outputs = Vec::new();
+    for (name, output) in &spec.outputs {
+        outputs.push(Output {
+            name: name.to_string(),
+            target: local(blobs, &format!("output {name}"), &output.target)?,
+            file: output.file,
+        });
+    }
+    let code = spec.code.as_ref().map(|c| existing(blobs, "code", c));
+    let model = spec.model.as_ref().map(|m| {
+        let at = existing(blobs, "model", &m.source)?;
+        Ok::<_, String>((at, m.source.base().to_owned()))
+    });
+    let work = match &spec.program {
+        Program::Command { line } => Work::Command {
+            line: line.to_string(),
+        },
+        Program::Pool(pool) => Work::Pool(Pool {
+            workers: pool.workers,
+            script: pool.script.as_ref().map(ToString::to_string),
+            runtime: given.runtime.to_path_buf(),
+            listing: existing(blobs, "listing of the input", &pool.listing)?,
+            root: existing(blobs, "input", &pool.root)?,
+            group: pool.group,
+            timeout_ms: pool.timeout.0,
+            azure: pool.format == RowFormat::Azure,
+            collect: pool.collect,
+            header: pool.header,
+            shared_output: local(blobs, "output folder", &pool.shared_output)?,
+            logging_level: pool.logging_level.to_string(),
+        }),
+    };
+    let world = u32::try_from(placement.gang.len().max(1)).unwrap_or(u32::MAX);
+    Ok(Order {
+        work,
+        python: given.python,
+        shims: given.shims.to_path_buf(),
+        code: code.transpose()?,
+        inputs,
+        outputs,
+        model: model.transpose()?,
+        server_variables: given
+            .variables
+            .iter()
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect(),
+        variables: spec
+            .variables
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect(),
+        memory: spec.limits.memory.0,
+        cpu: spec.limits.cpu.0,
+        gpus: given.gpus,
+        artifacts: local(blobs, "artifacts", &spec.artifacts)?,
+        rank: rank(task, placement),
+        world,
+        notes: given.notes,
+    })
+}
+
+/// The place of the node in the gang; a host of a batch run has no gang and rank 0.
+fn rank(task: &TaskId, placement: &Placement) -> u32 {
+    let at = |node: &NodeId| *node == placement.node;
+    match placement.gang.iter().position(at) {
+        Some(rank) => u32::try_from(rank).unwrap_or(0),
+        None if placement.gang.len() > 1 => task.index,
+        None => 0,
+    }
+}
