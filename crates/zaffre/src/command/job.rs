@@ -1,0 +1,261 @@
+//! `zaffre job`.
+
+use super::{Context, changes, compute::expect, stream};
+use crate::{
+    cli::job::*,
+    client::{locate::plain_name, operation::Wait},
+    command::{download, validate},
+    draft::{self, flag},
+    failure::{Failure, Status},
+    output::{self, Columns},
+    shape,
+};
+use serde_json::{Value, json};
+use wire::yaml::Kind;
+
+const JOBS: Columns = &[
+    ("Job", "/name"),
+    ("Type", "/type"),
+    ("Status", "/status"),
+    ("Compute", "/compute_name"),
+    ("Experiment", "/experiment_name"),
+    ("Created", "/created"),
+];
+const JOB: Columns = &[
+    ("Job", "/name"),
+    ("Status", "/status"),
+    ("Compute", "/compute_name"),
+    ("Preempted", "/properties/zaffre.preemptions"),
+    ("Retries", "/properties/zaffre.retries"),
+    ("Run again", "/properties/zaffre.rerun"),
+    ("Output", "/output"),
+];
+
+/// Runs a command.
+pub async fn run(context: &Context, command: Job) -> Result<(), Failure> {
+    match command {
+        Job::Create(args) => create(context, args).await,
+        Job::Show(args) => {
+            let job = context.client.get(&at(context, &args.name)?).await?;
+            context.output.show(&shown(&job), JOB)
+        }
+        Job::List(args) => list(context, args).await,
+        Job::Stream(args) => stream::run(context, &args.name).await,
+        Job::Cancel(args) => {
+            context
+                .client
+                .act(
+                    &format!("{}/cancel", at(context, &args.name)?),
+                    &json!({}),
+                    Wait::ForEnd,
+                )
+                .await
+        }
+        Job::Download(args) => download::run(context, args).await,
+        Job::Explain(args) => explain(context, &args.name).await,
+        Job::Validate(args) => validate::job(&args.file, &args.set),
+        Job::Update(args) => update(context, args).await,
+        Job::Archive(args) => hide(context, &args.name, true).await,
+        Job::Restore(args) => hide(context, &args.name, false).await,
+    }
+}
+
+fn at(context: &Context, name: &str) -> Result<String, Failure> {
+    plain_name("job", name)?;
+    Ok(context.client.at(&format!("jobs/{name}")))
+}
+
+/// A job as shown, with short forms for tables.
+pub fn shown(job: &Value) -> Value {
+    let mut shown = stream::with_output(job);
+    shown["compute_name"] = shape::short(&shown["compute"]).into();
+    if let Some(created) = shown
+        .pointer("/creation_context/created_at")
+        .and_then(Value::as_str)
+    {
+        let short = created
+            .split('.')
+            .next()
+            .unwrap_or(created)
+            .trim_end_matches('Z')
+            .replace('T', " ");
+        shown["created"] = short.into();
+    }
+    shown
+}
+
+async fn create(context: &Context, args: Create) -> Result<(), Failure> {
+    let mut overrides = draft::sets(&args.set)?;
+    flag(&mut overrides, "--name", &["name"], args.name.as_deref());
+    let mut found = draft::read(Some(&args.file), &overrides, Kind::CommandJob)?;
+    expect(&found.draft, Kind::CommandJob)?;
+    found.warn();
+    found.settle(&context.client).await?;
+    let name = found.draft.name.clone().map_or_else(generated, Ok)?;
+    let at = at(context, &name)?;
+    if found.draft.name.is_some() && context.client.find(&at).await?.is_some() {
+        return Err(Failure::wrong(format!("job {name} exists already"))
+            .hint("leave the name out, and one is generated"));
+    }
+    let job = context
+        .client
+        .put(&at, &found.draft.body, Wait::ForEnd)
+        .await?;
+    if let Some(path) = &args.save_as {
+        let text =
+            serde_saphyr::to_string(&shown(&job)).expect("a JSON value can be written as YAML");
+        std::fs::write(path, text).map_err(crate::failure::about(path))?;
+    }
+    if !args.stream {
+        return context.output.show(&shown(&job), JOB);
+    }
+    if !context.globals.only_show_errors {
+        output::say(&format!("job {name}"));
+    }
+    stream::run(context, &name).await
+}
+
+/// A name as the SDK makes them: two words and a tail that does not repeat.
+fn generated() -> Result<String, Failure> {
+    const FIRST: [&str; 16] = [
+        "amber", "brave", "calm", "clever", "crisp", "eager", "gentle", "happy", "keen", "lively",
+        "mellow", "nimble", "proud", "quiet", "sunny", "witty",
+    ];
+    const SECOND: [&str; 16] = [
+        "apple", "bridge", "cloud", "crane", "drum", "engine", "garden", "harbor", "island",
+        "lamp", "maple", "ocean", "pear", "river", "stone", "tower",
+    ];
+    const TAIL: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut bytes = [0_u8; 12];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::failed(format!("the system gives no randomness: {error}")))?;
+    let pick = |byte: u8, len: usize| usize::from(byte) % len;
+    let tail: String = bytes[2..]
+        .iter()
+        .map(|byte| char::from(TAIL[pick(*byte, TAIL.len())]))
+        .collect();
+    Ok(format!(
+        "{}_{}_{tail}",
+        FIRST[pick(bytes[0], FIRST.len())],
+        SECOND[pick(bytes[1], SECOND.len())]
+    ))
+}
+
+async fn list(context: &Context, args: List) -> Result<(), Failure> {
+    let client = &context.client;
+    let limit = (!args.all_results).then_some(args.max_results);
+    if let Some(parent) = &args.parent_job_name {
+        plain_name("job", parent)?;
+        let at = format!(
+            "/history/v1.0/{}/runs/{parent}/children",
+            client.scope().data_plane()
+        );
+        let children = client.list(&at, limit).await?;
+        let shown = children.iter().map(|run| {
+            json!({"name": run["runId"], "display_name": run["displayName"], "type": run["runType"], "status": run["status"],
+                "experiment_name": run["experimentName"], "created": run["createdUtc"]})
+        });
+        return context.output.show(&shown.collect(), JOBS);
+    }
+    let view = match (args.archived_only, args.include_archived) {
+        (true, _) => "ArchivedOnly",
+        (_, true) => "All",
+        _ => "ActiveOnly",
+    };
+    let items = client
+        .list(&client.at(&format!("jobs?listViewType={view}")), limit)
+        .await?;
+    context
+        .output
+        .show(&items.iter().map(shown).collect(), JOBS)
+}
+
+async fn explain(context: &Context, name: &str) -> Result<(), Failure> {
+    let answer = context
+        .client
+        .get(&format!("{}/explain", at(context, name)?))
+        .await?;
+    let status = answer["status"].as_str().unwrap_or("Unknown");
+    let mut text = match answer["text"].as_str() {
+        Some(why) if !why.is_empty() => format!("{name} is {status}: {why}\n"),
+        _ => format!("{name} is {status}\n"),
+    };
+    if let Some(hint) = answer["hint"].as_str() {
+        text.push_str(&format!("hint: {}\n", hint.replace("JOB", name)));
+    }
+    context
+        .output
+        .show_or(&answer, context.globals.output, &text)
+}
+
+/// Azure changes these fields of a job that was submitted, and no others.
+const CHANGEABLE: [&str; 4] = ["display_name", "description", "tags", "properties"];
+
+async fn update(context: &Context, args: Update) -> Result<(), Failure> {
+    let job_at = at(context, &args.name)?;
+    let job = context.client.get(&job_at).await?;
+    let p = &job["properties"];
+    let mut document = json!({"display_name": p["displayName"], "description": p["description"], "tags": p["tags"]});
+    let mut values = document.clone();
+    changes(&mut document, &args.change)?;
+    for (key, value) in document.as_object().into_iter().flatten() {
+        values[key] = value.clone();
+    }
+    for argument in &args.change.set {
+        let Some((path, value)) = argument.split_once('=') else {
+            return Err(Failure::wrong(format!(
+                "--set {argument:?}: a path and a value are joined by ="
+            )));
+        };
+        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+        if !CHANGEABLE.contains(&first) {
+            return Err(
+                Failure::wrong(format!("--set {path}: a job that was submitted keeps it"))
+                    .hint(format!("what can be changed is {}", CHANGEABLE.join(", "))),
+            );
+        }
+        if rest.is_empty() {
+            values[first] = value.into();
+        } else {
+            values[first][rest] = value.into();
+        }
+    }
+    patch(context, &args.name, &json!({"displayName": values["display_name"], "description": values["description"], "tags": values["tags"]})).await?;
+    let job = context.client.get(&job_at).await?;
+    context.output.show(&shown(&job), JOB)
+}
+
+async fn hide(context: &Context, name: &str, hidden: bool) -> Result<(), Failure> {
+    patch(context, name, &json!({"hidden": hidden})).await
+}
+
+async fn patch(context: &Context, name: &str, body: &Value) -> Result<(), Failure> {
+    let job = context.client.get(&at(context, name)?).await?;
+    let experiment = job
+        .pointer("/properties/experimentName")
+        .and_then(Value::as_str)
+        .unwrap_or("Default");
+    let run = format!(
+        "/history/v1.0/{}/experiments/{experiment}/runs/{name}",
+        context.client.scope().data_plane()
+    );
+    match context.client.patch(&run, body).await {
+        Err(failure) if failure.status == Status::NotFound => Err(Failure::not_found(format!(
+            "job {name}: {}",
+            failure.message
+        ))),
+        other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_are_names_of_jobs_and_differ() {
+        let (one, two) = (generated().unwrap(), generated().unwrap());
+        assert_ne!(one, two);
+        wire::names::check_job(&one).unwrap();
+    }
+}

@@ -1,0 +1,250 @@
+//! `zaffre serve`: the adapters are made, given to the loop, and what comes in over HTTP is given to `api`.
+//!
+//! V1 the `ready` line is printed when the server answers, and is the only line on stdout;
+//! V2 stopping leaves tasks to run on; the next start on the same folder adopts them;
+//! V3 when the loop ends with an error the process ends too, with a failure: what it had written is unknown.
+
+mod clock;
+mod folder;
+mod listen;
+mod tls;
+
+use crate::{
+    cli::ServeArgs,
+    failure::Failure,
+    home::{Home, Server},
+    output,
+};
+use api::{Api, SasKey, TokenDigest};
+use control::{Control, Loop, Parts};
+use folder::Folder;
+use listen::Port;
+use model::Workspace;
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+
+/// Threads that answer requests: they parse and wait; work is done by the loop and by tasks.
+const WORKERS: usize = 2;
+/// Threads for reads that block.
+const BLOCKING: usize = 32;
+
+/// Serves until a signal comes or the loop ends.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let root = match &args.data {
+        Some(root) => root.clone(),
+        None => Home::find()?.data(),
+    };
+    let held = store::DataFolder::open(&root).map_err(|error| match error {
+        store::OpenError::InUse { .. } => Failure::wrong(error.to_string())
+            .hint("stop that server, or choose another folder with --data"),
+        store::OpenError::Io { .. } => Failure::wrong(error.to_string()),
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("no runtime: {error}")))?;
+    let result = runtime.block_on(serve(args, &held));
+    // Reads under way are for clients that are gone.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Failure> {
+    let folder = Folder::of(held);
+    // The port first: a busy one is the commonest mistake and must leave nothing behind.
+    let port = Port::open(&args.listen).await?;
+    let address = port.address;
+    let tls = tls::config(&folder, &names(args, address))?;
+    let token = folder.token()?;
+    let sas = SasKey::new(folder.sas_key()?);
+    let started = start(held)?;
+    let home = Workspace::new(
+        crate::client::locate::SUBSCRIPTION,
+        crate::client::locate::GROUP,
+        crate::client::locate::WORKSPACE,
+    );
+    let api = Api::new(
+        started.control.clone(),
+        TokenDigest::of(&token),
+        sas,
+        &home,
+        wire::yaml::DEFAULT_LOCATION,
+    )
+    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?;
+    let (stop, stopped) = oneshot::channel();
+    let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
+    let url = format!("https://{}", reachable(address));
+    let server = folder.publish(&url)?;
+    if !args.no_register {
+        Home::find()?.register(&server)?;
+    }
+    output::write(&format!("ready {url}\n"))?;
+    announce(&folder, &started.report, address, args.no_register);
+    let ended = wait(started.running, &started.control).await;
+    if stop.send(()).is_err() {
+        tracing::error!("the port was closed before the end");
+    }
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "the port ended early");
+    }
+    withdraw(&folder, &server, args.no_register);
+    ended
+}
+
+/// The loop and what the engine says of this machine.
+struct Started {
+    control: Control,
+    running: Loop,
+    report: Vec<String>,
+}
+
+/// Makes the adapters and starts the loop.
+fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
+    let failed =
+        |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
+    let store = Arc::new(
+        store::Sqlite::open(held).map_err(|error| failed("the store cannot be opened", &error))?,
+    );
+    let blobs = Arc::new(
+        store::Folder::open(held).map_err(|error| failed("the blobs cannot be opened", &error))?,
+    );
+    let bell = port::Bell::new();
+    let exe = std::env::current_exe()
+        .map_err(|error| failed("this program's own file is unknown", &error))?;
+    let config = engine_local::LocalConfig {
+        data: held.path().to_owned(),
+        blobs: blobs.clone(),
+        exe,
+        home: Home::find()?.root().to_owned(),
+        variables: BTreeMap::new(),
+        confinement: None,
+        own_uid: None,
+    };
+    let engine = Arc::new(
+        engine_local::Local::new(config, bell.clone())
+            .map_err(|error| failed("the local engine cannot start", &error))?,
+    );
+    let report = engine.report();
+    let reserve = store::Reserve::new(held.path(), store::RESERVE);
+    let parts = Parts {
+        store: store.clone(),
+        blobs,
+        series: store,
+        engine,
+        clock: Arc::new(clock::Wall::default()),
+        bell,
+        read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
+        room: Box::new(move || reserve.check().map_err(|short| short.to_string())),
+    };
+    let (control, running) =
+        Control::start(parts).map_err(|error| failed("the server cannot start", &error))?;
+    Ok(Started {
+        control,
+        running,
+        report,
+    })
+}
+
+/// Names of the certificate beside the usual ones.
+fn names(args: &ServeArgs, address: SocketAddr) -> Vec<String> {
+    let mut names = args.host_name.clone();
+    if !address.ip().is_unspecified() && !address.ip().is_loopback() {
+        names.push(address.ip().to_string());
+    }
+    names
+}
+
+/// Where a client of this machine reaches the port.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        other => other.ip(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Says on stderr what is in force and how to connect.
+fn announce(folder: &Folder, report: &[String], address: SocketAddr, unregistered: bool) {
+    output::say(&format!("data folder {}", folder.root().display()));
+    for line in report {
+        output::say(line);
+    }
+    let plain = if address.ip().is_loopback() {
+        "https and http"
+    } else {
+        "https only"
+    };
+    output::say(&format!("listening on {address}, {plain}"));
+    if unregistered {
+        output::say(&format!(
+            "connect with ZAFFRE_SERVER=https://{} ZAFFRE_TOKEN=\"$(cat {})\" ZAFFRE_CA={}",
+            reachable(address),
+            folder.at("token").display(),
+            folder.at("ca.pem").display()
+        ));
+    } else {
+        output::say(
+            "`zaffre` commands of this user go here; the guide tells how the Azure SDK does",
+        );
+    }
+}
+
+/// Waits for a signal, then stops the loop; or for the loop to end by itself.
+async fn wait(running: Loop, control: &Control) -> Result<(), Failure> {
+    let (over, mut ended) = oneshot::channel();
+    // A thread of its own: the loop is joined, not polled.
+    let joiner = std::thread::Builder::new()
+        .name("join".into())
+        .spawn(move || {
+            let result = running.join();
+            drop(over.send(result));
+        });
+    joiner.map_err(|error| Failure::failed(format!("no thread: {error}")))?;
+    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals: {error}")));
+    let (mut terminate, mut interrupt) = (
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
+    );
+    let result = tokio::select! {
+        result = &mut ended => result,
+        _ = terminate.recv() => stop(control, ended).await,
+        _ = interrupt.recv() => stop(control, ended).await,
+    };
+    match result {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(Failure::failed(format!("the loop ended: {error}"))
+            .hint("start again: what was acknowledged is kept")),
+        Ok(Err(_)) => {
+            Err(Failure::failed("the loop panicked")
+                .hint("start again: what was acknowledged is kept"))
+        }
+        Err(_) => Err(Failure::failed("the loop was lost")),
+    }
+}
+
+type Joined = std::thread::Result<Result<(), control::StoreError>>;
+
+async fn stop(
+    control: &Control,
+    ended: oneshot::Receiver<Joined>,
+) -> Result<Joined, oneshot::error::RecvError> {
+    output::say("stopping; tasks run on and are taken over by the next start");
+    control.stop();
+    ended.await
+}
+
+/// Takes back what the start published; what is left behind names a server that does not answer, which clients notice.
+fn withdraw(folder: &Folder, server: &Server, unregistered: bool) {
+    if let Err(failure) = folder.withdraw() {
+        tracing::warn!(%failure, "server.json stays");
+    }
+    if !unregistered && let Err(failure) = Home::find().and_then(|home| home.unregister(server)) {
+        tracing::warn!(%failure, "the server stays registered");
+    }
+}
