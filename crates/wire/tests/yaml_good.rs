@@ -133,6 +133,15 @@ fn a_cluster_of_defaults() {
 }
 
 #[test]
+fn a_cluster_may_keep_all_its_nodes() {
+    let body = body("name: abc\ntype: amlcompute\nmin_instances: 2\nmax_instances: 2\n");
+    assert_eq!(
+        body["properties"]["properties"]["scaleSettings"]["minNodeCount"],
+        2
+    );
+}
+
+#[test]
 fn an_idle_time_of_zero_is_zero() {
     let body = body("name: abc\ntype: amlcompute\nidle_time_before_scale_down: 0\n");
     assert_eq!(
