@@ -106,7 +106,7 @@ impl Api {
             home: home.clone(),
             started: time::now(),
             finalizing: plane::history::FirstCalls::default(),
-            sweep: blob::blocks::Sweep::default(),
+            sweep: blob::blocks::Sweep::since(time::now()),
         })
     }
 

@@ -130,7 +130,7 @@ impl Problem {
     }
 
     pub fn into_blob_response(self, head: bool) -> Response {
-        let body = if head {
+        let body = if head || self.status == StatusCode::NOT_MODIFIED {
             Body::empty()
         } else {
             Body::from(format!(

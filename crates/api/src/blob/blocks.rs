@@ -6,7 +6,7 @@
 use axum::{body::Body, http::StatusCode};
 use control::{BlobError, BlobInfo, Blobs};
 use http_body_util::{BodyExt, Limited};
-use model::BlobPath;
+use model::{BlobPath, Time};
 use quick_xml::events::Event;
 use sha2::{Digest, Sha256};
 use std::{
@@ -45,9 +45,14 @@ const SWEEP_LIMIT: usize = 10_000;
 /// What is copied at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// When old blocks were last looked for.
-#[derive(Default)]
+/// When old blocks were last looked for; the first look is an hour after the start.
 pub(crate) struct Sweep(AtomicU64);
+
+impl Sweep {
+    pub fn since(start: Time) -> Self {
+        Sweep(AtomicU64::new(start.0))
+    }
+}
 
 /// The blocks of one blob.
 fn folder(path: &BlobPath) -> BlobPath {

@@ -1,10 +1,8 @@
 //! The routes, asked as a client asks them. One story per test.
 
-mod server;
-
+use crate::server::*;
 use axum::body::Body;
 use serde_json::{Value, json};
-use server::*;
 
 #[tokio::test]
 async fn nothing_is_said_without_the_token() {

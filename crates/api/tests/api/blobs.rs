@@ -1,0 +1,449 @@
+//! The blob protocol, asked as the storage SDK asks it.
+
+use crate::server::*;
+use axum::body::Body;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use md5::{Digest, Md5};
+use serde_json::Value;
+
+/// A container that a signature opens.
+struct Store {
+    s: Server,
+    url: String,
+    sas: String,
+}
+
+impl Store {
+    async fn new() -> Store {
+        let s = server();
+        let path = format!("{WS}/codes/c/versions/1/startPendingUpload");
+        let pending = s.ask("POST", &path, Value::Null).await.is(200).json();
+        let reference = &pending["blobReferenceForConsumption"];
+        let sas = reference["credential"]["sasUri"].as_str().unwrap();
+        Store {
+            url: reference["blobUri"].as_str().unwrap().to_owned(),
+            sas: sas.split_once('?').unwrap().1.to_owned(),
+            s,
+        }
+    }
+    async fn call(
+        &self,
+        method: &str,
+        name: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Body>,
+    ) -> Got {
+        let url = format!("{}/{name}?{query}&{}", self.url, self.sas);
+        self.s.call(method, &url, headers, body).await
+    }
+    async fn put(&self, name: &str, body: impl Into<Body>) -> Got {
+        self.call("PUT", name, "", &[("x-ms-blob-type", "BlockBlob")], body)
+            .await
+    }
+    async fn get(&self, name: &str) -> Got {
+        self.call("GET", name, "", &[], Body::empty()).await
+    }
+    async fn list(&self, query: &str) -> String {
+        let url = format!(
+            "{}?restype=container&comp=list&{query}&{}",
+            self.url, self.sas
+        );
+        self.s
+            .call("GET", &url, &[], Body::empty())
+            .await
+            .is(200)
+            .text()
+    }
+}
+
+fn md5(bytes: &[u8]) -> String {
+    STANDARD.encode(Md5::digest(bytes))
+}
+
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
+    text.split(open)
+        .skip(1)
+        .filter_map(|part| part.split(close).next())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_blob_goes_in_and_comes_out() {
+    let b = Store::new().await;
+    b.call("HEAD", "Dir/File%20one.TXT", "", &[], Body::empty())
+        .await
+        .is(404);
+    let put = b.put("Dir/File%20one.TXT", "hello").await.is(201);
+    assert_eq!(put.header("content-md5"), md5(b"hello"));
+    let head = b
+        .call("HEAD", "Dir/File%20one.TXT", "", &[], Body::empty())
+        .await
+        .is(200);
+    assert_eq!(
+        (head.header("content-length"), head.header("etag")),
+        ("5", put.header("etag"))
+    );
+    assert_eq!(head.header("x-ms-blob-type"), "BlockBlob");
+    assert_eq!(b.get("Dir/File%20one.TXT").await.is(200).text(), "hello");
+    let missing = b.get("dir/file%20one.txt").await.is(404);
+    assert_eq!(missing.header("x-ms-error-code"), "BlobNotFound");
+    assert!(missing.text().contains("<Code>BlobNotFound</Code>"));
+
+    let part = b
+        .call(
+            "GET",
+            "Dir/File%20one.TXT",
+            "",
+            &[("x-ms-range", "bytes=1-3")],
+            Body::empty(),
+        )
+        .await
+        .is(206);
+    assert_eq!(
+        (part.text().as_str(), part.header("content-range")),
+        ("ell", "bytes 1-3/5")
+    );
+    b.put("empty", Body::empty()).await.is(201);
+    let empty = b
+        .call(
+            "GET",
+            "empty",
+            "",
+            &[("x-ms-range", "bytes=0-33554431")],
+            Body::empty(),
+        )
+        .await
+        .is(416);
+    assert_eq!(empty.header("x-ms-error-code"), "InvalidRange");
+    assert_eq!(b.get("empty").await.is(200).bytes, b"");
+    b.call("DELETE", "empty", "", &[], Body::empty())
+        .await
+        .is(202);
+    b.get("empty").await.is(404);
+    b.call("DELETE", "empty", "", &[], Body::empty())
+        .await
+        .is(404);
+}
+
+#[tokio::test]
+async fn conditions_and_checksums_are_kept() {
+    let b = Store::new().await;
+    let wrong = md5(b"other");
+    let put = |headers: Vec<(&'static str, String)>, body: &'static str| {
+        let b = &b;
+        async move {
+            let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            b.call("PUT", "x", "", &headers, body).await
+        }
+    };
+    let got = put(vec![("content-md5", wrong)], "one").await.is(400);
+    assert_eq!(got.header("x-ms-error-code"), "Md5Mismatch");
+    b.get("x").await.is(404);
+    put(
+        vec![("content-md5", md5(b"one")), ("if-none-match", "*".into())],
+        "one",
+    )
+    .await
+    .is(201);
+    assert_eq!(
+        put(vec![("if-none-match", "*".into())], "two")
+            .await
+            .is(409)
+            .header("x-ms-error-code"),
+        "BlobAlreadyExists"
+    );
+    let etag = b.get("x").await.header("etag").to_owned();
+    put(vec![("if-match", "\"nonsense\"".into())], "two")
+        .await
+        .is(412);
+    put(vec![("if-match", etag.clone())], "two").await.is(201);
+    put(vec![("if-match", etag)], "three").await.is(412);
+    let got = b.get("x").await;
+    assert_eq!(got.text(), "two");
+    let unchanged = b
+        .call(
+            "GET",
+            "x",
+            "",
+            &[("if-none-match", got.header("etag"))],
+            Body::empty(),
+        )
+        .await;
+    assert_eq!((unchanged.status, unchanged.bytes.len()), (304, 0));
+    b.call("PUT", "y", "", &[("x-ms-blob-type", "PageBlob")], "")
+        .await
+        .is(400);
+    b.call(
+        "PUT",
+        "y",
+        "",
+        &[("x-ms-copy-source", "http://127.0.0.1/")],
+        "",
+    )
+    .await
+    .is(400);
+    b.call("PUT", "y", "comp=lease", &[], "").await.is(400);
+}
+
+#[tokio::test]
+async fn metadata_is_kept_and_listed() {
+    let b = Store::new().await;
+    b.put("src/a.py", "1").await.is(201);
+    b.call(
+        "PUT",
+        "src/a.py",
+        "comp=metadata",
+        &[
+            ("x-ms-meta-Upload_Status", "completed"),
+            ("x-ms-meta-name", "m<1>"),
+        ],
+        "",
+    )
+    .await
+    .is(200);
+    let head = b
+        .call("HEAD", "src/a.py", "", &[], Body::empty())
+        .await
+        .is(200);
+    assert_eq!(head.header("x-ms-meta-upload_status"), "completed");
+    let xml = b.list("prefix=src/&include=metadata").await;
+    assert!(
+        xml.contains("<upload_status>completed</upload_status>"),
+        "{xml}"
+    );
+    assert!(xml.contains("<name>m&lt;1&gt;</name>"), "{xml}");
+    assert!(!b.list("prefix=src/").await.contains("upload_status"));
+    b.call("PUT", "src/none", "comp=metadata", &[], "")
+        .await
+        .is(404);
+}
+
+#[tokio::test]
+async fn blocks_become_a_blob_in_the_order_of_the_list() {
+    let b = Store::new().await;
+    let id = |n: u8| STANDARD.encode([b'i', n]);
+    let pieces: Vec<Vec<u8>> = (0..3_u8).map(|n| vec![b'a' + n; 700_000]).collect();
+    for n in [2_u8, 0, 1] {
+        let query = format!("comp=block&blockid={}", id(n).replace('=', "%3D"));
+        b.call(
+            "PUT",
+            "big.bin",
+            &query,
+            &[],
+            pieces[usize::from(n)].clone(),
+        )
+        .await
+        .is(201);
+    }
+    b.get("big.bin").await.is(404);
+    assert!(!b.list("").await.contains("<Blob>"), "blocks are not seen");
+    let list = |ids: &[u8]| {
+        let inner: String = ids
+            .iter()
+            .map(|n| format!("<Latest>{}</Latest>", id(*n)))
+            .collect();
+        format!("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>{inner}</BlockList>")
+    };
+    let got = b
+        .call("PUT", "big.bin", "comp=blocklist", &[], list(&[0, 9]))
+        .await
+        .is(400);
+    assert_eq!(got.header("x-ms-error-code"), "InvalidBlockList");
+    b.get("big.bin").await.is(404);
+    b.call(
+        "PUT",
+        "big.bin",
+        "comp=blocklist",
+        &[("x-ms-blob-content-md5", "abc")],
+        list(&[0, 1, 2]),
+    )
+    .await
+    .is(201);
+    let whole = b.get("big.bin").await.is(200);
+    assert_eq!(whole.bytes, pieces.concat(), "2 MB come back in pieces");
+    assert_eq!(whole.header("content-length"), "2100000");
+    b.call("PUT", "big.bin", "comp=blocklist", &[], list(&[0]))
+        .await
+        .is(400);
+    b.call("PUT", "big.bin", "comp=block&blockid=!", &[], "x")
+        .await
+        .is(400);
+    b.call("PUT", "big.bin", "comp=blocklist", &[], "<x>")
+        .await
+        .is(400);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_leaves_no_blob() {
+    let b = Store::new().await;
+    let pieces = [
+        Ok("half"),
+        Err(std::io::Error::other("the client went away")),
+    ];
+    let body = Body::from_stream(futures_util::stream::iter(pieces));
+    b.put("x", body).await.is(400);
+    b.get("x").await.is(404);
+}
+
+#[tokio::test]
+async fn listings_have_prefixes_delimiters_and_pages() {
+    let b = Store::new().await;
+    for name in ["a/1", "a/2", "a/b/3", "a-b", "a.txt", "ab/4", "z"] {
+        b.put(name, "x").await.is(201);
+    }
+    let names = |xml: &str| -> Vec<String> {
+        between(xml, "<Name>", "</Name>")
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(
+        names(&b.list("").await),
+        ["a-b", "a.txt", "a/1", "a/2", "a/b/3", "ab/4", "z"]
+    );
+    assert_eq!(names(&b.list("prefix=a/").await), ["a/1", "a/2", "a/b/3"]);
+    assert_eq!(
+        names(&b.list("prefix=a").await),
+        ["a-b", "a.txt", "a/1", "a/2", "a/b/3", "ab/4"]
+    );
+    assert_eq!(names(&b.list("prefix=z").await), ["z"]);
+    assert_eq!(names(&b.list("prefix=a/b").await), ["a/b/3"]);
+    assert_eq!(
+        names(&b.list("delimiter=/").await),
+        ["a-b", "a.txt", "a/", "ab/", "z"]
+    );
+    assert_eq!(
+        names(&b.list("prefix=a/&delimiter=/").await),
+        ["a/1", "a/2", "a/b/"]
+    );
+    assert_eq!(
+        names(&b.list("prefix=nothing/here/").await),
+        Vec::<String>::new()
+    );
+    assert_eq!(names(&b.list("prefix=a//..").await), Vec::<String>::new());
+    for query in [
+        "maxresults=2",
+        "maxresults=1&delimiter=/",
+        "maxresults=2&prefix=a",
+    ] {
+        let whole = names(&b.list(&query.replace("maxresults", "x")).await);
+        let (mut seen, mut marker) = (Vec::new(), String::new());
+        loop {
+            let xml = b.list(&format!("{query}&marker={marker}")).await;
+            seen.extend(names(&xml));
+            marker = between(&xml, "<NextMarker>", "</NextMarker>")
+                .first()
+                .map_or(String::new(), |m| m.replace('=', "%3D").replace('+', "%2B"));
+            if marker.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(seen, whole, "{query}");
+    }
+    let got =
+        b.s.call(
+            "GET",
+            &format!("{}?restype=container&comp=list&marker=!&{}", b.url, b.sas),
+            &[],
+            Body::empty(),
+        )
+        .await;
+    assert_eq!(got.status, 400);
+}
+
+#[tokio::test]
+async fn a_signature_opens_its_own_container_only() {
+    let b = Store::new().await;
+    b.put("x", "1").await.is(201);
+    let other = Store {
+        url: Store::new().await.url,
+        sas: b.sas.clone(),
+        s: server(),
+    };
+    other.put("x", "1").await.is(403);
+    let late = b.sas.replace("se=", "se=1");
+    b.s.call("GET", &format!("{}/x?{late}", b.url), &[], Body::empty())
+        .await
+        .is(403);
+    b.s.call("GET", &format!("{}/x", b.url), &[], Body::empty())
+        .await
+        .is(401);
+
+    let token = format!("Bearer {TOKEN}");
+    let bearer = [("authorization", token.as_str())];
+    assert_eq!(
+        b.s.call("GET", &format!("{}/x", b.url), &bearer, Body::empty())
+            .await
+            .is(200)
+            .text(),
+        "1"
+    );
+    let with_suffix = b
+        .url
+        .replace("/storage/zaffre/", "/storage/zaffre/.blob.core.local/");
+    assert_eq!(
+        b.s.call("GET", &format!("{with_suffix}/x"), &bearer, Body::empty())
+            .await
+            .is(200)
+            .text(),
+        "1"
+    );
+    // segments, listings and pending blocks belong to nobody's workspace
+    let runs = wire::places::Places::of(job("j").workspace())
+        .runs()
+        .to_string();
+    for container in [runs.as_str(), "pending-blocks", "nobody-blobs"] {
+        let got =
+            b.s.call(
+                "GET",
+                &format!("/storage/zaffre/{container}/x"),
+                &bearer,
+                Body::empty(),
+            )
+            .await
+            .is(404);
+        assert_eq!(got.header("x-ms-error-code"), "ContainerNotFound");
+    }
+    b.s.call(
+        "GET",
+        "/storage/other/some-container/x",
+        &bearer,
+        Body::empty(),
+    )
+    .await
+    .is(404);
+}
+
+#[tokio::test]
+async fn names_that_could_leave_the_container_are_refused() {
+    let b = Store::new().await;
+    for name in [
+        "../x",
+        "a/../../x",
+        "%2e%2e/x",
+        "a/%2E%2E/x",
+        "a//b",
+        "a/./b",
+        "x/",
+        "a%00b",
+        "..%2f..%2fetc%2fpasswd",
+    ] {
+        let got = b.put(name, "x").await;
+        assert_eq!(got.status, 400, "{name}: {}", got.text());
+    }
+    for container in ["UPPER", "..", "a", "x.y", "%2e%2e"] {
+        let got =
+            b.s.call(
+                "GET",
+                &format!("/storage/zaffre/{container}/x?{}", b.sas),
+                &[],
+                Body::empty(),
+            )
+            .await;
+        assert_eq!(got.status, 400, "{container}");
+    }
+    b.put("学習/データ", "x").await;
+    b.put("%E5%AD%A6/%E7%BF%92%0A%22", "x").await.is(201);
+    assert!(b.list("").await.contains("<Name>学/習&#10;\"</Name>"));
+}
