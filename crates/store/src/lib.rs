@@ -2,11 +2,13 @@
 //!
 //! One data folder is one store. `DataFolder` holds it for one process; `Sqlite` and `Folder` live in it:
 //!
-//!     DATA/lock                     who holds it
-//!     DATA/zaffre.db, -wal, -shm    documents, events, checkpoint, records, spans (one writer, `synchronous=FULL`)
-//!     DATA/series.db, -wal, -shm    samples (their own file: a burst of metrics never holds up the loop)
-//!     DATA/blobs/CONTAINER/…        blobs, each a plain file that tasks may read
-//!     DATA/blobs/.tmp, .meta        blobs being written; MD5 and metadata of those that have any
+//! ```text
+//! DATA/lock                     who holds it
+//! DATA/zaffre.db, -wal, -shm    documents, events, checkpoint, records, spans (one writer, `synchronous=FULL`)
+//! DATA/series.db, -wal, -shm    samples (their own file: a burst of metrics never holds up the loop)
+//! DATA/blobs/CONTAINER/…        blobs, each a plain file that tasks may read
+//! DATA/blobs/.tmp, .meta        blobs being written; MD5 and metadata of those that have any
+//! ```
 //!
 //! S1 an acknowledged write survives the loss of power; an append, a blob, a checkpoint is there whole or not at all;
 //! S2 what is read back is checked (lengths, checksums, versions, numbers without gaps): a damaged row is an error that

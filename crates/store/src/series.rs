@@ -28,8 +28,14 @@ const STEPS: Steps = Steps {
 /// How much of the last samples the loss of power may take.
 const AT_RISK: Duration = Duration::from_secs(1);
 
+/// Opened when first used: a start waits for one file less.
 pub(crate) struct Samples {
-    db: Mutex<Connection>,
+    folder: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    db: Connection,
     sync: Arc<Syncer>,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,26 +56,23 @@ enum State {
 }
 
 impl Samples {
-    pub(crate) fn open(folder: &Path) -> Result<Self, StoreError> {
-        let db = open_file(folder, &STEPS)?;
-        let sync = Arc::new(Syncer {
-            wal: folder.join(format!("{}-wal", STEPS.name)),
-            state: Mutex::new(State::Clean),
-            changed: Condvar::new(),
-        });
-        let thread = std::thread::Builder::new().name("series".into()).spawn({
-            let sync = sync.clone();
-            move || sync.run()
-        })?;
-        Ok(Samples {
-            db: Mutex::new(db),
-            sync,
-            thread: Some(thread),
-        })
+    pub(crate) fn new(folder: &Path) -> Self {
+        Samples {
+            folder: folder.to_owned(),
+            open: Mutex::new(None),
+        }
     }
 
-    fn db(&self) -> MutexGuard<'_, Connection> {
-        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Open) -> Result<T, Trouble>,
+    ) -> Result<T, StoreError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match &mut *open {
+            Some(open) => open,
+            none => none.insert(Open::new(&self.folder)?),
+        };
+        work(open).map_err(|trouble| trouble.into_store(0))
     }
 
     pub(crate) fn append(
@@ -80,10 +83,11 @@ impl Samples {
         if samples.is_empty() {
             return Ok(());
         }
-        let written = write(&mut self.db(), series, samples);
-        written.map_err(|trouble| trouble.into_store(0))?;
-        self.sync.mark(State::Dirty);
-        Ok(())
+        self.with(|open| {
+            write(&mut open.db, series, samples)?;
+            open.sync.mark(State::Dirty);
+            Ok(())
+        })
     }
 
     pub(crate) fn range(
@@ -92,17 +96,35 @@ impl Samples {
         from: Time,
         to: Time,
     ) -> Result<Vec<(Time, String)>, StoreError> {
-        let found = read(&self.db(), series, from, to);
-        found.map_err(|trouble| trouble.into_store(0))
+        self.with(|open| read(&open.db, series, from, to))
     }
 
     pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        let found = names(&self.db(), prefix);
-        found.map_err(|trouble| trouble.into_store(0))
+        self.with(|open| names(&open.db, prefix))
     }
 }
 
-impl Drop for Samples {
+impl Open {
+    fn new(folder: &Path) -> Result<Self, StoreError> {
+        let db = open_file(folder, &STEPS)?;
+        let sync = Arc::new(Syncer {
+            wal: folder.join(format!("{}-wal", STEPS.name)),
+            state: Mutex::new(State::Clean),
+            changed: Condvar::new(),
+        });
+        let runs = sync.clone();
+        let thread = std::thread::Builder::new()
+            .name("series".into())
+            .spawn(move || runs.run())?;
+        Ok(Open {
+            db,
+            sync,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         self.sync.mark(State::Closing);
         if let Some(thread) = self.thread.take()

@@ -55,7 +55,7 @@ impl Sqlite {
         Ok(Sqlite {
             writer: Mutex::new(Writer::new(db, folder.path())?),
             readers: Readers::new(file),
-            samples: Samples::open(folder.path())?,
+            samples: Samples::new(folder.path()),
             _folder: folder.clone(),
         })
     }

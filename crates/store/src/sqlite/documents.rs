@@ -38,24 +38,36 @@ pub(super) fn fold_workspace(w: &Workspace) -> String {
     text
 }
 
-/// The checksum of a document: what it says and under which key.
-pub(super) fn crc(kind: Kind, folded: &str, d: &Written<'_>) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    for part in [kind_name(kind), folded, d.by, d.json] {
-        crc.update(&(part.len() as u64).to_le_bytes());
-        crc.update(part.as_bytes());
-    }
-    crc.update(&d.generation.to_le_bytes());
-    crc.update(&d.modified.to_le_bytes());
-    crc.finalize()
-}
-
-/// What a write changes.
-pub(super) struct Written<'a> {
+/// A document's row but for its place in the table.
+pub(super) struct Stored<'a> {
+    pub workspace: &'a Workspace,
+    pub kind: Kind,
+    pub folded: &'a str,
+    pub spelled: &'a str,
     pub generation: u64,
     pub json: &'a str,
+    pub created: u64,
     pub modified: u64,
     pub by: &'a str,
+    pub seq: u64,
+}
+
+impl Stored<'_> {
+    /// Covers every column, and how the workspace is spelled.
+    pub(super) fn crc(&self) -> u32 {
+        let w = self.workspace;
+        let mut crc = crc32fast::Hasher::new();
+        let names = [&w.subscription, &w.group, &w.name].map(Name::as_str);
+        let texts = [kind_name(self.kind), self.folded, self.spelled, self.by, self.json];
+        for part in names.into_iter().chain(texts) {
+            crc.update(&(part.len() as u64).to_le_bytes());
+            crc.update(part.as_bytes());
+        }
+        for number in [self.generation, self.created, self.modified, self.seq] {
+            crc.update(&number.to_le_bytes());
+        }
+        crc.finalize()
+    }
 }
 
 const COLUMNS: &str = "folded, spelled, generation, json, created, modified, by, seq, crc";
@@ -68,31 +80,38 @@ fn read(workspace: &Arc<Workspace>, kind: Kind, row: &Row<'_>) -> Result<Documen
             .map_err(|e| Trouble::corrupt(0, format!("a document is damaged: {e}")))
     };
     let number = |column: usize| -> Result<u64, Trouble> { Ok(unsigned(row.get(column)?)) };
-    let (folded, spelled, seq) = (text(0)?, text(1)?, number(7)?);
-    let written = Written {
+    let stored = Stored {
+        workspace,
+        kind,
+        folded: text(0)?,
+        spelled: text(1)?,
         generation: number(2)?,
         json: text(3)?,
+        created: number(4)?,
         modified: number(5)?,
         by: text(6)?,
+        seq: number(7)?,
     };
-    if crc(kind, folded, &written) != row.get::<_, u32>(8)? || !spelled.eq_ignore_ascii_case(folded)
-    {
+    if stored.crc() != row.get::<_, u32>(8)? {
         return Err(Trouble::corrupt(
-            seq,
-            format!("the checksum of document {spelled:?}, which it wrote, does not fit"),
+            stored.seq,
+            format!(
+                "the checksum of document {:?}, which it wrote, does not fit",
+                stored.spelled
+            ),
         ));
     }
     Ok(Document {
         key: DocKey {
             workspace: workspace.clone(),
             kind,
-            path: Name::from(spelled),
+            path: Name::from(stored.spelled),
         },
-        generation: written.generation,
-        json: written.json.into(),
-        created: Time(number(4)?),
-        modified: Time(written.modified),
-        by: written.by.into(),
+        generation: stored.generation,
+        json: stored.json.into(),
+        created: Time(stored.created),
+        modified: Time(stored.modified),
+        by: stored.by.into(),
     })
 }
 

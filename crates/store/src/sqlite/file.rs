@@ -76,6 +76,7 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
             ));
         }
     }
+    db.pragma_update(None, "synchronous", kind.synchronous)?;
     let mode: String = db.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Err(Trouble::Io(std::io::Error::other(format!(
@@ -84,8 +85,7 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
         ))));
     }
     db.execute_batch(&format!(
-        "PRAGMA synchronous={}; PRAGMA wal_autocheckpoint={WAL_PAGES}; PRAGMA journal_size_limit={WAL_BYTES};",
-        kind.synchronous
+        "PRAGMA wal_autocheckpoint={WAL_PAGES}; PRAGMA journal_size_limit={WAL_BYTES};"
     ))?;
     // The WAL stays when the store is closed: a file that is there already is cheaper to write than a new one.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -1,6 +1,8 @@
 //! The writing connection. One append is one immediate transaction (T1).
 
-use model::{BlobPath, DocKey, Document, Event, JobId, Kind, RunEvent, RunRecord, batch::Span};
+use model::{
+    BlobPath, DocKey, Document, Event, JobId, Kind, RunEvent, RunRecord, Workspace, batch::Span,
+};
 use port::{Append, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 use std::{
@@ -11,7 +13,7 @@ use std::{
 
 use super::{
     Trouble,
-    documents::{self, Written, fold_workspace, kind_name},
+    documents::{self, Stored, fold_workspace, kind_name},
     events::{self, VERSION, fold_job},
     signed,
     spans::{SPANS_PER_BLOCK, encode},
@@ -242,51 +244,84 @@ impl Writer {
 
     fn document(&self, seq: u64, document: &Document) -> Result<(), Trouble> {
         let key = &document.key;
-        let workspace = match documents::workspace(&self.db, &key.workspace)? {
-            Some((id, _)) => id,
-            None => {
-                let w = &key.workspace;
-                self.db
-                    .prepare_cached(
-                        "INSERT INTO workspace (folded, subscription, grp, name) VALUES (?1, ?2, ?3, ?4)",
-                    )?
-                    .insert((
-                        fold_workspace(w),
-                        w.subscription.as_str(),
-                        w.group.as_str(),
-                        w.name.as_str(),
-                    ))?
-            }
+        let (id, workspace) = match documents::workspace(&self.db, &key.workspace)? {
+            Some(found) => found,
+            None => (self.make_workspace(&key.workspace)?, key.workspace.clone()),
         };
         let folded = key.path.as_str().to_ascii_lowercase();
-        let written = Written {
+        let before: Option<(i64, String, i64)> = self
+            .db
+            .prepare_cached(
+                "SELECT id, spelled, created FROM document WHERE workspace = ?1 AND kind = ?2 AND folded = ?3",
+            )?
+            .query_row((id, kind_name(key.kind), &folded), |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .optional()?;
+        // D2: spelling and time of creation are those of the first write and stay.
+        let (spelled, created) = match &before {
+            Some((_, spelled, created)) => (spelled.as_str(), super::unsigned(*created)),
+            None => (key.path.as_str(), document.created.0),
+        };
+        let stored = Stored {
+            workspace: &workspace,
+            kind: key.kind,
+            folded: &folded,
+            spelled,
             generation: document.generation,
             json: &document.json,
+            created,
             modified: document.modified.0,
             by: &document.by,
+            seq,
         };
-        let crc = documents::crc(key.kind, &folded, &written);
-        // D2: `spelled` and `created` are of the first write and stay.
-        let mut put = self.db.prepare_cached(
-            "INSERT INTO document (workspace, kind, folded, spelled, generation, json, created, modified, by, seq, crc)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-             ON CONFLICT (workspace, kind, folded) DO UPDATE SET generation = excluded.generation, json = excluded.json,
-                 modified = excluded.modified, by = excluded.by, seq = excluded.seq, crc = excluded.crc",
-        )?;
-        put.execute((
-            workspace,
-            kind_name(key.kind),
-            folded,
-            key.path.as_str(),
-            signed(document.generation),
-            written.json,
-            signed(document.created.0),
-            signed(written.modified),
-            written.by,
-            signed(seq),
-            crc,
-        ))?;
+        let (generation, modified) = (signed(stored.generation), signed(stored.modified));
+        match before {
+            Some((row, ..)) => self
+                .db
+                .prepare_cached(
+                    "UPDATE document SET generation = ?1, json = ?2, modified = ?3, by = ?4, seq = ?5, crc = ?6
+                     WHERE id = ?7",
+                )?
+                .execute((
+                    generation,
+                    stored.json,
+                    modified,
+                    stored.by,
+                    signed(seq),
+                    stored.crc(),
+                    row,
+                ))?,
+            None => self
+                .db
+                .prepare_cached(
+                    "INSERT INTO document
+                         (workspace, kind, folded, spelled, generation, json, created, modified, by, seq, crc)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                )?
+                .execute((
+                    id,
+                    kind_name(key.kind),
+                    &folded,
+                    spelled,
+                    generation,
+                    stored.json,
+                    signed(created),
+                    modified,
+                    stored.by,
+                    signed(seq),
+                    stored.crc(),
+                ))?,
+        };
         Ok(())
+    }
+
+    fn make_workspace(&self, w: &Workspace) -> Result<i64, Trouble> {
+        let mut make = self.db.prepare_cached(
+            "INSERT INTO workspace (folded, subscription, grp, name) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        let names = [&w.subscription, &w.group, &w.name].map(model::Name::as_str);
+        Ok(make.insert((fold_workspace(w), names[0], names[1], names[2]))?)
     }
 
     fn remove(&mut self, key: &DocKey) -> Result<(), Trouble> {
