@@ -186,7 +186,7 @@ pub(crate) async fn put_deployment(api: Arc<Api>, call: Call) -> Answer {
     let of = endpoint_key(&api, &call)?;
     let key = deployment_key(&api, &call)?;
     let body: Value = call.json()?;
-    let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
+    let mut stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
         endpoint(&api, &of)?;
         let draft = put::as_sent(&key, call.text()?, &body, before)?;
         linked(&api, &key, &body)?;
@@ -194,11 +194,17 @@ pub(crate) async fn put_deployment(api: Arc<Api>, call: Call) -> Answer {
     })
     .await?;
     if !stored.existed {
-        set_default(&api, &of, |now| match now {
+        let first = set_default(&api, &of, |now| match now {
             None => Some(call.param("d").to_owned()),
             Some(_) => None,
-        })
-        .await?;
+        });
+        // The deployment is stored, so the answer says so; the endpoint can be given a default at any time.
+        if let Err(problem) = first.await {
+            stored.warnings.push(format!(
+                "it did not become the default: {}",
+                problem.message
+            ));
+        }
     }
     let view = view::batch::deployment(&show::site(&api, &call.base), &stored.document);
     Ok(stored.respond(&view))
@@ -244,21 +250,22 @@ fn linked(api: &Api, key: &DocKey, body: &Value) -> Result<(), Problem> {
     })
 }
 
-/// DELETE a deployment; the default of its endpoint is cleared with it (E2).
+/// DELETE a deployment; the default of its endpoint is cleared before (E2).
 pub(crate) async fn delete_deployment(api: Arc<Api>, call: Call) -> Answer {
     let of = endpoint_key(&api, &call)?;
     let key = deployment_key(&api, &call)?;
-    let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await?;
-    if removed == put::Removed::WasNotThere {
-        return Ok(reply::empty(StatusCode::NO_CONTENT));
-    }
+    let condition = condition::read(&call.headers)?;
+    put::holds(condition, api.control.get(&key)?.as_ref())?;
     let name = call.param("d");
     set_default(&api, &of, |now| match now {
         Some(now) if now.eq_ignore_ascii_case(name) => Some(String::new()),
         Some(_) | None => None,
     })
     .await?;
-    Ok(reply::empty(StatusCode::OK))
+    Ok(match put::remove(&api, key, None, condition).await? {
+        put::Removed::Now => reply::empty(StatusCode::OK),
+        put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
+    })
 }
 
 /// Gives the endpoint the default that `choose` makes of the present one; `None` changes nothing, an empty name clears it.

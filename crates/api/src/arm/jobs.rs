@@ -95,6 +95,13 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
         if matches!(condition, Condition::Present | Condition::Generation(_)) {
             return Err(Failure::Precondition { have: None }.into());
         }
+        if find(&api, &key).is_ok_and(|found| found.child) {
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                "Conflict",
+                format!("{} is the name of the step of a batch job", key.path),
+            ));
+        }
         let parsed = wire::arm::parse(&key, &body, None)?;
         let id = JobId::new(&key.workspace, key.path.clone());
         let spec = api.looking(|look| wire::arm::command_run(&id, &body, look))?;

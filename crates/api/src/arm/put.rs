@@ -124,7 +124,7 @@ pub(crate) async fn put(
     Err(contended(key))
 }
 
-fn holds(condition: Condition, before: Option<&Document>) -> Result<(), Problem> {
+pub(crate) fn holds(condition: Condition, before: Option<&Document>) -> Result<(), Problem> {
     let held = match (condition, before) {
         (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => true,
         (Condition::Generation(n), Some(document)) => document.generation == n,

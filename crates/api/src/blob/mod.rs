@@ -16,7 +16,7 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::Response,
 };
-use control::BlobInfo;
+use control::{BlobError, BlobInfo};
 use futures_util::future::BoxFuture;
 use model::BlobPath;
 use std::{collections::BTreeMap, sync::Arc};
@@ -84,6 +84,12 @@ impl Address {
         })
     }
 
+    /// The path of a blob that may be there. What no blob can be called is not there: the SDK asks for `folder/`.
+    fn found(&self) -> Result<BlobPath, Problem> {
+        self.path()
+            .map_err(|_| BlobError::NotFound(no_path()).into())
+    }
+
     fn path(&self) -> Result<BlobPath, Problem> {
         let name = self.name.as_deref().unwrap_or_default();
         let refuse = |rule: &str| {
@@ -102,6 +108,11 @@ impl Address {
         BlobPath::new(&format!("{}/{name}", self.container))
             .ok_or_else(|| refuse("is empty or has an empty segment, `.`, `..` or a NUL"))
     }
+}
+
+/// Stands for a blob whose name is no path.
+fn no_path() -> BlobPath {
+    BlobPath::new("none").expect("a word is a path")
 }
 
 /// Whether the request may do this (B1). Decided before anything is looked up.
@@ -184,7 +195,7 @@ pub(crate) fn get(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'static, 
         }
         allow(&api, &call, Permission::Read, &address)?;
         match comp {
-            "" | "metadata" => read::get(api, call, address.path()?).await,
+            "" | "metadata" => read::get(api, call, address.found()?).await,
             _ => Err(unsupported(&call)),
         }
     })
@@ -198,7 +209,7 @@ pub(crate) fn head(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'static,
         if is_container(&call) {
             return Ok(container(StatusCode::OK, &call));
         }
-        read::head(api, call, address.path()?).await
+        read::head(api, call, address.found()?).await
     })
 }
 
@@ -235,7 +246,7 @@ pub(crate) fn delete(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'stati
         if is_container(&call) || call.query.get("comp").is_some() {
             return Err(unsupported(&call));
         }
-        let path = address.path()?;
+        let path = address.found()?;
         let response = standard(&call, reply::empty(StatusCode::ACCEPTED));
         crate::blocking(move || {
             let info = api.control.blobs().info(&path)?;

@@ -130,14 +130,9 @@ pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     crate::blocking(move || {
         let info = api.control.blobs().info(&path)?;
         conditions(&call.headers, &info, For::Read)?;
-        let response = describe(&call, &path, &info, reply::empty(StatusCode::OK));
-        let mut response = reply::with(
-            response,
-            "content-md5",
-            info.md5.as_deref().unwrap_or_default(),
-        );
-        if info.md5.is_none() {
-            response.headers_mut().remove("content-md5");
+        let mut response = describe(&call, &path, &info, reply::empty(StatusCode::OK));
+        if let Some(md5) = &info.md5 {
+            response = reply::with(response, "content-md5", md5);
         }
         response
             .headers_mut()

@@ -25,6 +25,9 @@ pub(super) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
 /// Pieces of a body that wait for the disk; a piece is what one read of the connection gave, at most a few hundred KiB.
 const PIECES_AHEAD: usize = 4;
 
+/// Unwanted bytes that are read for politeness: the largest body that the SDK puts at once.
+const MAX_DRAIN_BYTES: usize = 64 * 1024 * 1024;
+
 /// PUT of a whole blob.
 pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -> Answer {
     if let Some(kind) = call
@@ -48,7 +51,13 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
         ));
     }
     let blobs = api.control.blobs().clone();
-    let create_only = precheck(&blobs, &call, &path).await?;
+    let create_only = match precheck(&blobs, &call, &path).await {
+        Ok(create_only) => create_only,
+        Err(problem) => {
+            drain(body).await;
+            return Err(problem);
+        }
+    };
     let want = call.header("content-md5").map(str::to_owned);
     let metadata = super::metadata(&call)?;
     let (info, md5) = receive(
@@ -65,6 +74,18 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
         &call,
         reply::with(response, "content-md5", &md5),
     ))
+}
+
+/// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
+async fn drain(body: Body) {
+    let mut stream = body.into_data_stream();
+    let mut left = MAX_DRAIN_BYTES;
+    while let Some(Ok(piece)) = stream.next().await {
+        left = left.saturating_sub(piece.len());
+        if left == 0 {
+            return;
+        }
+    }
 }
 
 /// Conditions that hold before the body is read; whether the blob must not be there at the end either.

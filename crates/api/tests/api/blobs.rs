@@ -432,6 +432,11 @@ async fn names_that_could_leave_the_container_are_refused() {
         let got = b.put(name, "x").await;
         assert_eq!(got.status, 400, "{name}: {}", got.text());
     }
+    b.put("folder/x", "x").await.is(201);
+    for name in ["folder/", "folder", "a//b", "../x"] {
+        let got = b.get(name).await.is(404);
+        assert_eq!(got.header("x-ms-error-code"), "BlobNotFound", "{name}");
+    }
     for container in ["UPPER", "..", "a", "x.y", "%2e%2e"] {
         let got =
             b.s.call(

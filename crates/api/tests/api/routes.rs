@@ -573,6 +573,11 @@ async fn an_invoke_makes_one_job_however_often_it_is_sent() {
         assert_eq!(uris["values"].as_object().unwrap().len(), 1);
     }
 
+    let taken = s
+        .ask("PUT", &format!("{WS}/jobs/{child}"), command_body("c01"))
+        .await;
+    assert_eq!(taken.is(409).code(), "Conflict", "the step's name is taken");
+
     // a repeat is answered even when the endpoint is gone
     s.ask("DELETE", &format!("{WS}/batchEndpoints/end"), Value::Null)
         .await
