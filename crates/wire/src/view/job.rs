@@ -9,10 +9,14 @@ use super::{
 };
 use crate::{
     arm::link::child_of,
-    names::{PROVIDER, workspace_id},
+    names::{self, PROVIDER, workspace_id},
     places::{End, Places},
 };
-use model::{Document, RunRecord, Work, batch::BatchOutput};
+use model::{
+    Document, RunRecord, Work,
+    batch::BatchOutput,
+    engine::{Packages, Program},
+};
 use serde_json::{Map, Value, json};
 
 /// Experiment of jobs that name none.
@@ -230,8 +234,14 @@ pub fn child(site: &Site, job: &Job<'_>) -> Value {
         "parentJobName": job.name(),
     });
     if let Some(run) = job.run {
-        let label = &run.spec.task.environment.label;
-        inner["environmentId"] = json!(label);
+        // a model's own packages are no environment that has an id
+        if let Some((environment, version)) = run.spec.task.environment.label.split_once(':')
+            && run.spec.task.environment.packages != Packages::OfModel
+        {
+            let w = &job.document.key.workspace;
+            let kind = names::Kind::Environment;
+            inner["environmentId"] = json!(names::version_id(w, kind, environment, version));
+        }
         inner["resources"]["instanceCount"] = json!(run.spec.instances);
         inner["environmentVariables"] = json!(run.spec.task.variables);
     }
@@ -253,7 +263,7 @@ fn command_of(job: &Job<'_>) -> String {
         return STEP_NAME.to_owned();
     };
     let mut line = STEP_NAME.to_owned();
-    if let model::engine::Program::Pool(pool) = &run.spec.task.program
+    if let Program::Pool(pool) = &run.spec.task.program
         && let Some(script) = &pool.script
     {
         line.push_str(&format!(" {script}"));
