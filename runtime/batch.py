@@ -247,7 +247,8 @@ def load_mlflow(path):
     import mlflow.pyfunc
     import pandas
 
-    model = mlflow.pyfunc.load_model(path)
+    # MLflow refuses a folder that is reached through a link, and that is how the model is shown to the task.
+    model = mlflow.pyfunc.load_model(os.path.realpath(path))
 
     def read(file):
         suffix = os.path.splitext(file)[1].lower()
