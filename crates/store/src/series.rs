@@ -63,10 +63,7 @@ impl Samples {
         }
     }
 
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&mut Open) -> Result<T, Trouble>,
-    ) -> Result<T, StoreError> {
+    fn with<T>(&self, work: impl FnOnce(&mut Open) -> Result<T, Trouble>) -> Result<T, StoreError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match &mut *open {
             Some(open) => open,

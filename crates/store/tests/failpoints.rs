@@ -56,7 +56,8 @@ impl Failed {
     fn is_full(&self) -> bool {
         match self {
             Failed::Store(StoreError::Full { .. }) | Failed::Blob(BlobError::Full(_)) => true,
-            Failed::Blob(BlobError::Io(error)) | Failed::Open(OpenError::Io { source: error, .. }) => {
+            Failed::Blob(BlobError::Io(error))
+            | Failed::Open(OpenError::Io { source: error, .. }) => {
                 error.kind() == io::ErrorKind::StorageFull
             }
             Failed::Store(_) | Failed::Blob(_) | Failed::Open(_) => false,
@@ -92,11 +93,21 @@ fn append(store: &dyn Store, after: u64, events: &[Event]) -> Result<(), Failed>
     })?;
     Ok(())
 }
-fn put(blobs: &dyn Blobs, name: &str, text: &str, create_only: bool, mark: Option<&str>) -> Result<(), Failed> {
+fn put(
+    blobs: &dyn Blobs,
+    name: &str,
+    text: &str,
+    create_only: bool,
+    mark: Option<&str>,
+) -> Result<(), Failed> {
     let mut writer = blobs.write(&path(name))?;
     writer.write_all(text.as_bytes())?;
     let metadata = mark.map(|m| ("mark".to_owned(), m.to_owned()));
-    writer.finish(create_only, mark.map(str::to_owned), metadata.into_iter().collect())?;
+    writer.finish(
+        create_only,
+        mark.map(str::to_owned),
+        metadata.into_iter().collect(),
+    )?;
     Ok(())
 }
 fn commit_rows(store: &dyn Store, blobs: &dyn Blobs, after: u64, index: u32) -> Result<(), Failed> {
@@ -158,20 +169,33 @@ fn dump(store: &dyn Store, blobs: &dyn Blobs) -> Vec<String> {
     };
     let mut all = vec![format!("{} {:?}", loaded.seq, loaded.snapshot)];
     all.extend(loaded.tail.iter().map(|e| format!("{e:?}")));
-    all.extend(store.page(&page).unwrap().0.iter().map(|d| format!("{d:?}")));
+    all.extend(
+        store
+            .page(&page)
+            .unwrap()
+            .0
+            .iter()
+            .map(|d| format!("{d:?}")),
+    );
     let read = |path: &BlobPath| {
         let info = blobs.info(path).unwrap();
         let text = String::from_utf8(blobs.read(path, 1 << 20).unwrap()).unwrap();
         format!("{path} {text:?} {:?} {:?}", info.md5, info.metadata)
     };
-    blobs.walk(&path("data"), &mut |path| all.push(read(&path))).unwrap();
+    blobs
+        .walk(&path("data"), &mut |path| all.push(read(&path)))
+        .unwrap();
     // A segment may hold more than was committed: its spans are what counts.
     let mut spans = Vec::new();
     let mut take = |segment: &BlobPath, piece: &[Span]| {
         for span in piece {
             let mut rows = vec![0; span.len as usize];
             let n = blobs.read_at(segment, span.offset, &mut rows).unwrap();
-            spans.push(format!("{} {:?}", span.index, String::from_utf8(rows[..n].to_vec())));
+            spans.push(format!(
+                "{} {:?}",
+                span.index,
+                String::from_utf8(rows[..n].to_vec())
+            ));
         }
     };
     store.spans(&job(), &mut take).unwrap();
@@ -208,7 +232,10 @@ fn quick_dir() -> tempfile::TempDir {
 fn check(expected: &[Vec<String>], done: usize, found: &[String], what: &str) -> usize {
     match expected[done..].iter().take(2).position(|e| e == found) {
         Some(more) => done + more,
-        None => panic!("{what}: after {done} steps\n{found:#?}\nis not\n{:#?}", expected[done]),
+        None => panic!(
+            "{what}: after {done} steps\n{found:#?}\nis not\n{:#?}",
+            expected[done]
+        ),
     }
 }
 
@@ -218,7 +245,11 @@ fn finish(dir: &Path, from: usize, expected: &[Vec<String>], what: &str) {
     for (i, step) in STEPS.iter().enumerate().skip(from) {
         step(&store, &blobs).unwrap_or_else(|e| panic!("{what}: step {i} of the rest: {e:?}"));
     }
-    assert_eq!(dump(&store, &blobs), expected[STEPS.len()], "{what}: at the end");
+    assert_eq!(
+        dump(&store, &blobs),
+        expected[STEPS.len()],
+        "{what}: at the end"
+    );
 }
 
 const CHILD: &str = "ZAFFRE_FAILPOINT_CHILD";
@@ -306,7 +337,11 @@ fn a_full_disk_at_any_point_refuses_one_thing_and_spoils_nothing() {
                     step(&store, &blobs).unwrap_or_else(|e| panic!("{what}: step {i}: {e:?}"));
                 }
             }
-            assert_eq!(dump(&store, &blobs), expected[i + 1], "{what}: after step {i}");
+            assert_eq!(
+                dump(&store, &blobs),
+                expected[i + 1],
+                "{what}: after step {i}"
+            );
         }
         if disarm() < point {
             break;

@@ -59,7 +59,11 @@ fn events_are_stored_as_this_text() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/events.jsonl");
     let events = samples::events();
     let covered: BTreeSet<_> = events.iter().map(variant).collect();
-    assert_eq!(covered.len(), VARIANTS, "a variant has no sample, or VARIANTS is old");
+    assert_eq!(
+        covered.len(),
+        VARIANTS,
+        "a variant has no sample, or VARIANTS is old"
+    );
 
     let lines: Vec<String> = events
         .iter()
@@ -72,8 +76,18 @@ fn events_are_stored_as_this_text() {
     let stored: Vec<&str> = text.lines().collect();
     assert_eq!(stored.len(), lines.len());
     for ((event, line), stored) in events.iter().zip(&lines).zip(stored) {
-        assert_eq!(line, stored, "the stored format of {} has changed", variant(event));
+        assert_eq!(
+            line,
+            stored,
+            "the stored format of {} has changed",
+            variant(event)
+        );
         let read: Event = serde_json::from_str(stored).unwrap();
-        assert_eq!(read, *event, "{} is not read as it was written", variant(event));
+        assert_eq!(
+            read,
+            *event,
+            "{} is not read as it was written",
+            variant(event)
+        );
     }
 }

@@ -30,9 +30,7 @@ fn workspaces() -> [Arc<Workspace>; 3] {
     ]
 }
 
-const NAMES: [&str; 9] = [
-    "a", "A", "a/1", "A/1", "a/2", "b/1", "学/1", "a-b/1", "a0",
-];
+const NAMES: [&str; 9] = ["a", "A", "a/1", "A/1", "a/2", "b/1", "学/1", "a-b/1", "a0"];
 
 fn key() -> impl Strategy<Value = DocKey> {
     let kinds = [Kind::Model, Kind::Job];
@@ -174,7 +172,12 @@ fn dump(store: &dyn Store) -> Vec<String> {
     all.sort();
     for workspace in workspaces() {
         for kind in samples::KINDS {
-            for (newest_first, parent) in [(false, None), (true, None), (false, Some("A".to_owned())), (true, Some("a".to_owned()))] {
+            for (newest_first, parent) in [
+                (false, None),
+                (true, None),
+                (false, Some("A".to_owned())),
+                (true, Some("a".to_owned())),
+            ] {
                 let mut page = Page {
                     workspace: workspace.clone(),
                     kind,

@@ -114,7 +114,8 @@ fn any_prefix_of_the_wal_is_a_prefix_of_the_log() {
     let mut before = 0;
     for cut in cuts {
         let events = opened(dir.path(), &db, &wal[..cut]);
-        let events = events.unwrap_or_else(|e| panic!("cut at {cut}: a kill leaves such a file: {e}"));
+        let events =
+            events.unwrap_or_else(|e| panic!("cut at {cut}: a kill leaves such a file: {e}"));
         assert!(events >= before, "cut at {cut}: more of the WAL held less");
         before = events;
     }
@@ -175,7 +176,11 @@ fn a_newer_store_is_refused_and_a_foreign_file_is_not_touched() {
     let open = || Sqlite::open(&DataFolder::open(dir.path()).unwrap()).map(drop);
     open().unwrap();
     let file = dir.path().join("zaffre.db");
-    let change = |sql: &str| rusqlite::Connection::open(&file).unwrap().execute_batch(sql);
+    let change = |sql: &str| {
+        rusqlite::Connection::open(&file)
+            .unwrap()
+            .execute_batch(sql)
+    };
     change("PRAGMA user_version = 99").unwrap();
     match open() {
         Err(StoreError::TooNew { found: 99, known }) => assert!(known < 99),

@@ -58,7 +58,13 @@ impl Stored<'_> {
         let w = self.workspace;
         let mut crc = crc32fast::Hasher::new();
         let names = [&w.subscription, &w.group, &w.name].map(Name::as_str);
-        let texts = [kind_name(self.kind), self.folded, self.spelled, self.by, self.json];
+        let texts = [
+            kind_name(self.kind),
+            self.folded,
+            self.spelled,
+            self.by,
+            self.json,
+        ];
         for part in names.into_iter().chain(texts) {
             crc.update(&(part.len() as u64).to_le_bytes());
             crc.update(part.as_bytes());

@@ -206,7 +206,9 @@ fn reasons() -> Vec<Why> {
         cores: 8,
     }];
     vec![
-        Why::NoSuchCompute { compute: "c".into() },
+        Why::NoSuchCompute {
+            compute: "c".into(),
+        },
         Why::Quota {
             quota: "low-priority cores".into(),
             limit: 100,
@@ -258,7 +260,9 @@ fn reasons() -> Vec<Why> {
             done: 1,
             total: 2,
         },
-        Why::WaitingForCapacity { compute: "c".into() },
+        Why::WaitingForCapacity {
+            compute: "c".into(),
+        },
         Why::CancelAsked,
         Why::TimedOut { limit: Millis(1) },
         Why::ErrorThreshold {
@@ -266,7 +270,9 @@ fn reasons() -> Vec<Why> {
             threshold: 1,
         },
         Why::NothingSucceeded { total: 2 },
-        Why::ComputeDeleted { compute: "c".into() },
+        Why::ComputeDeleted {
+            compute: "c".into(),
+        },
         Why::TooManyPreemptions {
             mini_batch: 1,
             cap: 2,
@@ -278,7 +284,9 @@ fn reasons() -> Vec<Why> {
         Why::Exited {
             how: "exit code 3".into(),
         },
-        Why::Engine { message: "e".into() },
+        Why::Engine {
+            message: "e".into(),
+        },
         Why::CannotResume {
             from: job("run-0"),
             message: "m".into(),
@@ -324,11 +332,15 @@ fn run_events() -> Vec<RunEvent> {
 
 fn causes() -> Vec<Cause> {
     vec![
-        Cause::Raised { message: "m".into() },
+        Cause::Raised {
+            message: "m".into(),
+        },
         Cause::TimedOut { limit: Millis(1) },
         Cause::Died { how: "h".into() },
         Cause::OutOfMemory { limit: Bytes(1) },
-        Cause::BadResult { message: "m".into() },
+        Cause::BadResult {
+            message: "m".into(),
+        },
     ]
 }
 
