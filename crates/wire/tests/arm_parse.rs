@@ -305,6 +305,11 @@ fn assets_lie_in_the_workspace_and_do_not_move() {
             ),
         ],
     );
+    let before = document(Kind::Environment, "e/1", &environment);
+    arm::parse(&before.key, &environment, Some(&before)).unwrap();
+    let other = with(&environment, "/properties/image", json!("python:3.13"));
+    let refused = arm::parse(&before.key, &other, Some(&before)).unwrap_err();
+    assert_eq!(refused.target, "/properties/image");
     let data = json!({"properties": {"dataUri": "azureml://jobs/j/outputs/o/paths/x", "dataType": "uri_file"}});
     refuses(
         Kind::Data,
