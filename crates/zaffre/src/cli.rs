@@ -8,6 +8,8 @@ pub mod batch;
 pub mod compute;
 pub mod job;
 pub mod place;
+#[cfg(test)]
+mod tests;
 
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};

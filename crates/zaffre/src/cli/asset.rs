@@ -12,9 +12,9 @@ pub enum Model {
     /// Show a model
     Show(Version),
     /// List the models, or the versions of one
-    List(List),
+    List(ModelList),
     /// Change tags or description
-    Update(Update),
+    Update(ModelUpdate),
     /// Fetch the files of a model
     Download(Download),
     /// Hide from lists
@@ -205,6 +205,28 @@ pub struct Update {
     /// Changes by path.
     #[command(flatten)]
     pub change: ChangeArgs,
+}
+
+/// `model list`.
+#[derive(Args, Debug)]
+pub struct ModelList {
+    /// As for every asset.
+    #[command(flatten)]
+    pub list: List,
+    /// Only of this stage
+    #[arg(short = 's', long)]
+    pub stage: Option<String>,
+}
+
+/// `model update`.
+#[derive(Args, Debug)]
+pub struct ModelUpdate {
+    /// As for every asset.
+    #[command(flatten)]
+    pub update: Update,
+    /// Stage
+    #[arg(short = 's', long)]
+    pub stage: Option<String>,
 }
 
 /// `model download`.

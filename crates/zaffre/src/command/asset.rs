@@ -84,8 +84,12 @@ pub async fn model(context: &Context, command: Model) -> Result<(), Failure> {
             .await
         }
         Model::Show(args) => show(context, MODEL, &args).await,
-        Model::List(args) => list(context, MODEL, args).await,
-        Model::Update(args) => update(context, MODEL, args).await,
+        Model::List(args) => list(context, MODEL, args.list, args.stage.as_deref()).await,
+        Model::Update(args) => {
+            let mut extra = vec![];
+            flag(&mut extra, "--stage", &["stage"], args.stage.as_deref());
+            update(context, MODEL, args.update, extra).await
+        }
         Model::Download(args) => download::model(context, args).await,
         Model::Archive(args) => hide(context, MODEL, &args, true).await,
         Model::Restore(args) => hide(context, MODEL, &args, false).await,
@@ -128,8 +132,8 @@ pub async fn environment(context: &Context, command: Environment) -> Result<(), 
             .await
         }
         Environment::Show(args) => show(context, ENVIRONMENT, &args).await,
-        Environment::List(args) => list(context, ENVIRONMENT, args).await,
-        Environment::Update(args) => update(context, ENVIRONMENT, args).await,
+        Environment::List(args) => list(context, ENVIRONMENT, args, None).await,
+        Environment::Update(args) => update(context, ENVIRONMENT, args, vec![]).await,
         Environment::Archive(args) => hide(context, ENVIRONMENT, &args, true).await,
         Environment::Restore(args) => hide(context, ENVIRONMENT, &args, false).await,
     }
@@ -164,8 +168,8 @@ pub async fn data(context: &Context, command: Data) -> Result<(), Failure> {
             .await
         }
         Data::Show(args) => show(context, DATA, &args).await,
-        Data::List(args) => list(context, DATA, args).await,
-        Data::Update(args) => update(context, DATA, args).await,
+        Data::List(args) => list(context, DATA, args, None).await,
+        Data::Update(args) => update(context, DATA, args, vec![]).await,
         Data::Archive(args) => hide(context, DATA, &args, true).await,
         Data::Restore(args) => hide(context, DATA, &args, false).await,
     }
@@ -254,7 +258,12 @@ async fn show(context: &Context, noun: Noun, which: &Version) -> Result<(), Fail
         .show(&shape::shown(noun.shape, &document), VERSIONS)
 }
 
-async fn list(context: &Context, noun: Noun, args: List) -> Result<(), Failure> {
+async fn list(
+    context: &Context,
+    noun: Noun,
+    args: List,
+    stage: Option<&str>,
+) -> Result<(), Failure> {
     let view = match (args.archived_only, args.include_archived) {
         (true, _) => "ArchivedOnly",
         (_, true) => "All",
@@ -272,9 +281,17 @@ async fn list(context: &Context, noun: Noun, args: List) -> Result<(), Failure> 
             &items
                 .iter()
                 .map(|arm| shape::shown(noun.shape, arm))
+                .filter(|item| stage.is_none_or(|stage| item["stage"] == stage))
                 .collect(),
             VERSIONS,
         );
+    }
+    if let Some(stage) = stage {
+        return Err(Failure::wrong(format!(
+            "--stage {stage}: versions have a stage, a {} has not",
+            noun.word
+        ))
+        .hint("add --name"));
     }
     let items = client
         .list(
@@ -289,12 +306,18 @@ async fn list(context: &Context, noun: Noun, args: List) -> Result<(), Failure> 
     context.output.show(&shown.collect(), CONTAINERS)
 }
 
-async fn update(context: &Context, noun: Noun, args: Update) -> Result<(), Failure> {
+async fn update(
+    context: &Context,
+    noun: Noun,
+    args: Update,
+    extra: Vec<Override>,
+) -> Result<(), Failure> {
     let mut document = find(context, noun, &args.which).await?;
     let id = document["id"].as_str().unwrap_or_default().to_owned();
     let before = shape::editable(noun.shape, &document);
     let mut after = before.clone();
-    let overrides = changes(&mut after, &args.change)?;
+    let mut overrides = changes(&mut after, &args.change)?;
+    overrides.extend(extra);
     let changed = draft::change(&after, &overrides, noun.kind)?
         .draft
         .effective;

@@ -1,0 +1,266 @@
+//! The server is killed as by `kill -9` at every write point of one scenario, before the write and after it, is started
+//! again, and the scenario goes on as a user would go on. Every time the output must be, byte for byte, the one of an
+//! undisturbed run, and no node may be left behind (I1, I2, I3, I6; fault T1).
+//!
+//! Test builds carry the store's failpoints (see the dev-dependencies); `ZAFFRE_FAILPOINT` arms one in the server.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// Kills that the test must have seen; fewer means that it no longer reaches the write points.
+const KILLS: u64 = 200;
+/// Scenarios at a time: one per core of the smallest machine.
+const LANES: u64 = 2;
+/// How long anything may take before the test says where it hangs.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+const CLUSTER: &str =
+    "name: pool\ntype: amlcompute\nsize: STANDARD_DS3_v2\nmax_instances: 1\ntier: low_priority\n";
+const DEPLOYMENT: &str = "\
+name: blue
+endpoint_name: scores
+model: {path: ./model}
+code_configuration: {code: ./code, scoring_script: score.py}
+environment: {image: library/python:latest}
+compute: azureml:pool
+mini_batch_size: 2
+";
+const SCRIPT: &str = "\
+import os
+def init():
+    pass
+def run(mini_batch):
+    return [os.path.basename(p) + ',' + open(p).read() for p in mini_batch]
+";
+const FILES: usize = 9;
+
+struct Site {
+    root: tempfile::TempDir,
+}
+
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Site {
+    fn new() -> Site {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("cluster.yml", CLUSTER);
+        write("deployment.yml", DEPLOYMENT);
+        write("model/m.txt", "m");
+        write("code/score.py", SCRIPT);
+        for i in 0..FILES {
+            write(&format!("in/{i}.csv"), &i.to_string());
+        }
+        Site { root }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("serve.log")).unwrap_or_default()
+    }
+    fn zaffre(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zaffre"));
+        command
+            .current_dir(self.root.path())
+            .env("ZAFFRE_HOME", self.path("home"))
+            .env_remove("ZAFFRE_SERVER")
+            .stdin(Stdio::null());
+        command
+    }
+    /// `None` when it died before it was ready.
+    fn serve(&self, failpoint: Option<&str>) -> Option<Server> {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("serve.log"))
+            .unwrap();
+        let mut command = self.zaffre();
+        command
+            .args([
+                "serve",
+                "--data",
+                "data",
+                "--listen",
+                "127.0.0.1:0",
+                "--no-register",
+            ])
+            .stdout(Stdio::piped())
+            .stderr(log);
+        if let Some(point) = failpoint {
+            command.env("ZAFFRE_FAILPOINT", point);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        if let Some(url) = line.trim().strip_prefix("ready ") {
+            let url = url.replace("https:", "http:");
+            return Some(Server { child, url });
+        }
+        child.wait().unwrap();
+        None
+    }
+    fn cli(&self, server: &Server, args: &[&str]) -> Output {
+        let token = fs::read_to_string(self.path("data/token")).unwrap();
+        self.zaffre()
+            .args(args)
+            .args(["--server", &server.url])
+            .env("ZAFFRE_TOKEN", token.trim())
+            .output()
+            .unwrap()
+    }
+    /// Repeats a step as a user would until it is done; starts the server again when it died. Returns whether it did.
+    fn step(&self, server: &mut Server, args: &[&str], mut killed: bool) -> bool {
+        let start = Instant::now();
+        loop {
+            let out = self.cli(server, args);
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            // Nobody was told, but it was done: a user who repeats the command reads that.
+            let was_done =
+                killed && (said.contains("already exists") || said.contains("does not exist"));
+            if out.status.success() || was_done {
+                return killed;
+            }
+            let dead = server.child.try_wait().unwrap().is_some();
+            assert!(
+                !(dead && killed),
+                "{args:?}: it died a second time\n{}",
+                self.log()
+            );
+            assert!(
+                dead || start.elapsed() < PATIENCE,
+                "{args:?}: {said}\n{}",
+                self.log()
+            );
+            if dead {
+                killed = true;
+                *server = self.serve(None).expect("it starts after a kill");
+            }
+        }
+    }
+}
+
+/// One walk through the scenario. Returns the output and whether the server was killed on the way.
+fn walk(failpoint: Option<&str>) -> (String, bool) {
+    let site = Site::new();
+    let mut killed = false;
+    let mut server = site.serve(failpoint).unwrap_or_else(|| {
+        killed = true;
+        site.serve(None).expect("it starts after a kill")
+    });
+    let steps: [&[&str]; 5] = [
+        &["compute", "create", "-f", "cluster.yml", "-o", "none"],
+        &[
+            "batch-endpoint",
+            "create",
+            "-f",
+            "deployment.yml",
+            "-o",
+            "none",
+        ],
+        &[
+            "batch-endpoint",
+            "invoke",
+            "-n",
+            "scores",
+            "--input",
+            "in",
+            "--job-name",
+            "j",
+            "-o",
+            "none",
+        ],
+        &["job", "stream", "-n", "j"],
+        &["compute", "delete", "-n", "pool", "-y"],
+    ];
+    for args in steps {
+        killed = site.step(&mut server, args, killed);
+    }
+    let data = site.path("data");
+    let output = find(&data.join("blobs"), "predictions.csv").expect("an output");
+    let rows = fs::read_to_string(output).unwrap();
+    let start = Instant::now();
+    while nodes(&data) > 0 {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "a node is left behind\n{}",
+            site.log()
+        );
+        std::thread::yield_now();
+    }
+    (rows, killed)
+}
+
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            find(&path, name)
+        } else {
+            path.file_name().is_some_and(|n| n == name).then_some(path)
+        }
+    })
+}
+
+fn nodes(data: &Path) -> usize {
+    fs::read_dir(data.join("nodes"))
+        .map_or(0, |d| d.flatten().filter(|e| e.path().is_dir()).count())
+}
+
+#[test]
+fn a_kill_at_any_write_point_changes_no_byte_of_the_output() {
+    let (expected, _) = walk(None);
+    assert_eq!(expected.lines().count(), FILES);
+    let kills = AtomicU64::new(0);
+    for mode in ["before", "after"] {
+        let (next, over) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
+        let lane = || {
+            loop {
+                let n = next.fetch_add(1, Ordering::SeqCst);
+                if n > over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let point = format!("{n}:{mode}");
+                let (rows, killed) = walk(Some(&point));
+                assert_eq!(rows, expected, "{point}");
+                if killed {
+                    kills.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    over.fetch_min(n, Ordering::SeqCst); // the scenario has fewer points than n
+                }
+            }
+        };
+        std::thread::scope(|lanes| {
+            for _ in 0..LANES {
+                lanes.spawn(lane);
+            }
+        });
+    }
+    let kills = kills.into_inner();
+    assert!(
+        kills >= KILLS,
+        "only {kills} kills: the scenario no longer reaches the write points"
+    );
+}
