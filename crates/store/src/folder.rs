@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::{
     collections::BTreeMap,
     fs::File,
-    io,
+    io::{self, Read},
     os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     sync::{
@@ -232,6 +232,19 @@ impl Blobs for Folder {
             return Ok(0); // also offsets that the system would refuse
         }
         Ok(file.read_at(buf, offset)?)
+    }
+
+    fn read(&self, path: &BlobPath, limit: u64) -> Result<Vec<u8>, BlobError> {
+        let (file, version) = self.0.open(path, OFlags::RDONLY)?;
+        if version.len > limit {
+            return Err(BlobError::Io(io::Error::other(format!(
+                "blob {path} has {} bytes, at most {limit} are read at once",
+                version.len
+            ))));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(version.len).map_err(io::Error::other)?);
+        file.take(version.len).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn set_metadata(

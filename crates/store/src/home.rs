@@ -54,7 +54,8 @@ impl DataFolder {
             folder: path.to_owned(),
             source,
         };
-        if !path.is_dir() {
+        let new = !path.is_dir();
+        if new {
             DirBuilder::new()
                 .recursive(true)
                 .mode(FOLDER_MODE)
@@ -62,6 +63,12 @@ impl DataFolder {
                 .map_err(trouble)?;
         }
         let path = path.canonicalize().map_err(trouble)?;
+        if new && let Some(parent) = path.parent() {
+            // A folder whose name is lost with the power has lost all that is in it.
+            File::open(parent)
+                .and_then(|parent| parent.sync_all())
+                .map_err(trouble)?;
+        }
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{home::DataFolder, series::Samples};
 
+mod cache;
 mod documents;
 mod events;
 mod file;
@@ -20,6 +21,7 @@ mod writer;
 pub(crate) use file::{Steps, open as open_file};
 pub(crate) use trouble::Trouble;
 
+use cache::Cache;
 use readers::Readers;
 use writer::Writer;
 
@@ -43,6 +45,7 @@ pub struct Sqlite {
     // Before the folder: the files are closed before the lock is given back.
     writer: Mutex<Writer>,
     readers: Readers,
+    cache: Cache,
     samples: Samples,
     _folder: Arc<DataFolder>,
 }
@@ -55,6 +58,7 @@ impl Sqlite {
         Ok(Sqlite {
             writer: Mutex::new(Writer::new(db, folder.path())?),
             readers: Readers::new(file),
+            cache: Cache::default(),
             samples: Samples::new(folder.path()),
             _folder: folder.clone(),
         })
@@ -78,7 +82,18 @@ impl Store for Sqlite {
         self.read(events::load)
     }
     fn append(&self, turn: &Append<'_>) -> Result<u64, StoreError> {
-        self.writer().append(turn)
+        if !turn
+            .events
+            .iter()
+            .any(|event| cache::changed(event).is_some())
+        {
+            return self.writer().append(turn);
+        }
+        let mut writer = self.writer();
+        self.cache.commit(turn.events);
+        let appended = writer.append(turn);
+        self.cache.committed();
+        appended
     }
     fn checkpoint(&self, at: u64, snapshot: &[u8]) -> Result<(), StoreError> {
         self.writer().checkpoint(at, snapshot)?;
@@ -87,7 +102,15 @@ impl Store for Sqlite {
         Ok(())
     }
     fn get(&self, key: &DocKey) -> Result<Option<Document>, StoreError> {
-        self.read(|db| documents::get(db, key))
+        let asked = match self.cache.get(key) {
+            Ok(document) => return Ok(Some(document)),
+            Err(asked) => asked,
+        };
+        let found = self.read(|db| documents::get(db, key))?;
+        if let Some(document) = &found {
+            self.cache.put(asked, document);
+        }
+        Ok(found)
     }
     fn page(&self, page: &Page) -> Result<(Vec<Document>, Option<String>), StoreError> {
         self.read(|db| documents::page(db, page))

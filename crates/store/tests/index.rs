@@ -197,6 +197,10 @@ fn dump(store: &dyn Store) -> Vec<String> {
             }
         }
         for name in NAMES {
+            for kind in [Kind::Model, Kind::Job] {
+                let key = DocKey::new(&workspace, kind, name);
+                all.push(format!("{:?}", store.get(&key).unwrap()));
+            }
             let job = JobId::new(&workspace, name);
             all.push(format!("{:?}", store.record(&job).unwrap()));
             let mut spans = Vec::new();
@@ -237,6 +241,9 @@ proptest! {
             let ends = turn.add(number, step);
             if ends || *then != Then::GoOn {
                 turn.append(&live, &mut seq);
+            }
+            if let Step::Put(key, _) | Step::Remove(key) = step {
+                live.get(key).unwrap(); // and is then remembered
             }
             match then {
                 Then::Checkpoint => live.checkpoint(seq, b"world").unwrap(),

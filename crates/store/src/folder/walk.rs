@@ -5,8 +5,11 @@
 
 use model::BlobPath;
 use port::BlobError;
-use rustix::fs::{Dir, FileType, Mode, OFlags};
-use std::io;
+use rustix::{
+    fd::OwnedFd,
+    fs::{FileType, Mode, OFlags},
+};
+use std::{ffi::CStr, io};
 
 use super::{beneath::Root, trouble};
 
@@ -60,12 +63,8 @@ impl Frame {
         };
         let folder = prefix.trim_end_matches('/');
         let named = || BlobPath::new(folder).ok_or_else(|| io::Error::other(folder.to_owned()));
-        let entries = match root.folder(folder) {
-            Ok(fd) => Dir::new(fd).map_err(io::Error::from),
-            Err(error) => Err(error),
-        };
-        let entries = match entries {
-            Ok(entries) => entries,
+        let opened = match root.folder(folder) {
+            Ok(opened) => opened,
             Err(error) => {
                 return match trouble(&named()?, error) {
                     BlobError::NotFound(_) => Ok(frame), // no such folder, or gone meanwhile
@@ -73,57 +72,93 @@ impl Frame {
                 };
             }
         };
-        let mut whole = prefix.to_owned();
-        for entry in entries {
-            let entry = entry.map_err(io::Error::from)?;
-            let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            let Ok(name) = name.to_str() else {
-                return Err(BlobError::BadName {
-                    path: format!("{prefix}{}", name.to_string_lossy()),
-                    rule: "a name on the disk is not UTF-8",
-                });
-            };
-            whole.truncate(prefix.len());
-            whole.push_str(name);
-            let kind = match entry.file_type() {
-                // Some file systems do not say.
-                FileType::Unknown => match root.open(&whole, OFlags::PATH, Mode::empty()) {
-                    Ok(fd) => FileType::from_raw_mode(
-                        rustix::fs::fstat(fd).map_err(io::Error::from)?.st_mode,
-                    ),
-                    Err(_) => continue,
-                },
-                kind => kind,
-            };
-            match kind {
-                FileType::RegularFile => {}
-                FileType::Directory => whole.push('/'),
-                _ => continue,
-            }
-            // A folder is passed over when all that may lie in it comes before `after`.
-            let ahead =
-                whole.as_str() > after || (whole.ends_with('/') && after.starts_with(&whole));
-            if ahead {
-                frame.push(&whole[prefix.len()..])?;
-            }
-        }
+        entries(opened, &mut |name, kind| {
+            frame.add(root, prefix, after, name, kind)
+        })?;
         let names = &frame.names;
         let text = |&(from, to): &(u32, u32)| &names[from as usize..to as usize];
         frame.order.sort_unstable_by(|a, b| text(a).cmp(text(b)));
         Ok(frame)
     }
 
-    fn push(&mut self, name: &str) -> io::Result<()> {
+    fn add(
+        &mut self,
+        root: &Root,
+        prefix: &str,
+        after: &str,
+        name: &CStr,
+        kind: FileType,
+    ) -> Result<(), BlobError> {
+        if matches!(name.to_bytes(), b"." | b"..") {
+            return Ok(());
+        }
+        let Ok(name) = name.to_str() else {
+            return Err(BlobError::BadName {
+                path: format!("{prefix}{}", name.to_string_lossy()),
+                rule: "a name on the disk is not UTF-8",
+            });
+        };
+        let kind = match kind {
+            FileType::Unknown => kind_of(root, &format!("{prefix}{name}"))?,
+            kind => kind,
+        };
+        let end = match kind {
+            FileType::RegularFile => "",
+            FileType::Directory => "/",
+            _ => return Ok(()),
+        };
+        if !after.is_empty() {
+            let whole = format!("{prefix}{name}{end}");
+            // A folder is passed over when all that may lie in it comes before `after`.
+            if whole.as_str() <= after && (end.is_empty() || !after.starts_with(&whole)) {
+                return Ok(());
+            }
+        }
         let from = u32::try_from(self.names.len());
         self.names.push_str(name);
+        self.names.push_str(end);
         let to = u32::try_from(self.names.len());
         match (from, to) {
             (Ok(from), Ok(to)) => self.order.push((from, to)),
-            _ => return Err(io::Error::other("a folder has more than 4 GiB of names")),
+            _ => return Err(io::Error::other("a folder has more than 4 GiB of names").into()),
         }
         Ok(())
     }
+}
+
+/// For file systems that do not say it with the name. Gone meanwhile, or a link: nothing that counts.
+fn kind_of(root: &Root, path: &str) -> io::Result<FileType> {
+    match root.open(path, OFlags::PATH, Mode::empty()) {
+        Ok(fd) => Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode)),
+        Err(_) => Ok(FileType::Unknown),
+    }
+}
+
+/// Hands over every entry of a folder, without a piece of memory for each.
+#[cfg(target_os = "linux")]
+fn entries(
+    folder: OwnedFd,
+    take: &mut dyn FnMut(&CStr, FileType) -> Result<(), BlobError>,
+) -> Result<(), BlobError> {
+    /// Some hundred names per call of the system.
+    const BUFFER: usize = 32 << 10;
+    let mut buffer = Vec::with_capacity(BUFFER);
+    let mut entries = rustix::fs::RawDir::new(folder, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(io::Error::from)?;
+        take(entry.file_name(), entry.file_type())?;
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn entries(
+    folder: OwnedFd,
+    take: &mut dyn FnMut(&CStr, FileType) -> Result<(), BlobError>,
+) -> Result<(), BlobError> {
+    for entry in rustix::fs::Dir::new(folder).map_err(io::Error::from)? {
+        let entry = entry.map_err(io::Error::from)?;
+        take(entry.file_name(), entry.file_type())?;
+    }
+    Ok(())
 }

@@ -135,10 +135,10 @@ impl Writer {
             Ok(done) => match step("store.commit", || self.execute("COMMIT")) {
                 Ok(()) => return Ok(done),
                 Err(trouble) => {
-                    let error = self.classify(trouble, at_event);
+                    // A full disk is found while frames are written, the one that commits last: nothing was committed.
+                    // Anything else may have come after that frame, and the next start may find it on the disk.
+                    let error = trouble.into_store(at_event);
                     self.give_up();
-                    // A full disk is found before the last frame is written, so nothing was. Anything else may be a
-                    // sync that failed after it: the frames may or may not reach the disk.
                     if !matches!(error, StoreError::Full { .. }) {
                         self.unknown = Some(at_event);
                     }
@@ -167,7 +167,7 @@ impl Writer {
         }
     }
 
-    /// SQLite reports some full disks (of the WAL's index) as plain I/O errors: the disk itself is asked.
+    /// Before the commit. SQLite reports some full disks (of the WAL's index) as plain I/O errors: the disk itself is asked.
     fn classify(&self, trouble: Trouble, at_event: u64) -> StoreError {
         match trouble.into_store(at_event) {
             StoreError::Io(error)
