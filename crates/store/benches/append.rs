@@ -157,10 +157,30 @@ fn main() {
     let raw = raw(dir.path());
     let mut seq = 0;
 
-    appends(&store, &raw, &mut seq);
-    rows(&store, &blobs, &mut seq);
-    documents(&store, &raw, &mut seq);
-    blobs_small(&blobs);
+    // `cargo bench -p store -- puts pages` runs these parts only.
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    let wants = |part: &str| wanted.is_empty() || wanted.iter().any(|w| w == part);
+    if wants("appends") {
+        appends(&store, &raw, &mut seq);
+    }
+    if wants("rows") {
+        rows(&store, &blobs, &mut seq);
+    }
+    if wants("puts") {
+        puts(&store, &raw, &mut seq);
+    }
+    if wants("pages") {
+        pages(&store, &mut seq);
+    }
+    if wants("gets") {
+        gets(&store, &raw, &mut seq);
+    }
+    if wants("blobs") {
+        blobs_small(&blobs);
+    }
     let size =
         |name: &str| std::fs::metadata(dir.path().join("data").join(name)).map_or(0, |m| m.len());
     println!(
@@ -271,7 +291,7 @@ fn rows(store: &Sqlite, blobs: &Folder, seq: &mut u64) {
     report("each span read back", &cost, None);
 }
 
-fn documents(store: &Sqlite, raw: &Connection, seq: &mut u64) {
+fn puts(store: &Sqlite, raw: &Connection, seq: &mut u64) {
     let text = "x".repeat(1024);
     let ours = measure(500, 1, |i| append(store, seq, &[declared(i)]));
     let plain = measure(500, 1, |i| upsert(raw, i, &text));
@@ -301,7 +321,9 @@ fn documents(store: &Sqlite, raw: &Connection, seq: &mut u64) {
         &ours,
         Some(("16 upserts", plain)),
     );
+}
 
+fn pages(store: &Sqlite, seq: &mut u64) {
     fill(store, seq, 10_000);
     let page = |newest_first, after: Option<String>| {
         let page = Page {
@@ -332,19 +354,18 @@ fn documents(store: &Sqlite, raw: &Connection, seq: &mut u64) {
         let all = measure(99, 1, |_| next = page(newest_first, next.take()));
         report(&format!("each page of 100 of 10,000, {what}"), &all, None);
     }
+}
 
+fn gets(store: &Sqlite, raw: &Connection, seq: &mut u64) {
     fill(store, seq, 100_000);
+    let text = "x".repeat(1024);
     for i in 0..1_000 {
         upsert(raw, i, &text);
     }
-    let ours = measure(20_000, 1, |i| {
-        let key = DocKey::new(
-            &workspace(),
-            Kind::Compute,
-            format!("compute-{:06}", i * 7_919 % 100_000),
-        );
+    let get = |i: u64| {
+        let key = DocKey::new(&workspace(), Kind::Compute, format!("compute-{i:06}"));
         assert!(store.get(&key).expect("read").is_some());
-    });
+    };
     let plain = measure(20_000, 1, |i| {
         raw.prepare_cached("SELECT v, etag FROM r WHERE k = ?1")
             .and_then(|mut s| {
@@ -354,11 +375,14 @@ fn documents(store: &Sqlite, raw: &Connection, seq: &mut u64) {
             })
             .expect("read");
     });
+    let ours = measure(20_000, 1, |i| get(i % 1_000));
     report(
-        "GET by key of 100,000",
+        "GET by key, the same 1,000",
         &ours,
         Some(("SELECT of 1,000", plain)),
     );
+    let ours = measure(20_000, 1, |i| get(i * 7_919 % 100_000));
+    report("GET by key, any of 100,000", &ours, None);
     store.checkpoint(*seq, &vec![b's'; 1 << 20]).expect("kept");
 }
 

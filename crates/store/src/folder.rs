@@ -74,7 +74,7 @@ impl Folder {
     fn open_at(folder: &Arc<DataFolder>, path: &std::path::Path) -> io::Result<Self> {
         let root = Root::new(path)?;
         removal::empty(&root, TEMPORARY)?;
-        let temporary = root.make_folders(TEMPORARY, Mode::RWXU)?;
+        let temporary = root.scratch(TEMPORARY)?;
         let sidecars = Sidecars::open(&root)?;
         Ok(Folder(Arc::new(Inner {
             root,

@@ -9,6 +9,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
 };
@@ -27,7 +28,12 @@ impl Root {
     /// Opens the folder, makes it if there is none.
     pub(super) fn new(path: &Path) -> io::Result<Root> {
         match rustix::fs::mkdir(path, FOLDER_MODE) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => {
+                if let Some(parent) = path.parent() {
+                    at("folder.sync", || File::open(parent)?.sync_all())?;
+                }
+            }
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -83,6 +89,14 @@ impl Root {
             folder = next;
         }
         Ok(folder)
+    }
+
+    /// Opens a folder of ours right below, made if need be. Not synced: what is in it is not for long.
+    pub(super) fn scratch(&self, name: &str) -> io::Result<OwnedFd> {
+        match rustix::fs::mkdirat(&self.folder, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.folder(name),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Makes the folders that blobs lie in.

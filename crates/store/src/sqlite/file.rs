@@ -5,14 +5,15 @@
 use port::StoreError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 use std::{
-    fs::OpenOptions,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
     path::Path,
     time::Duration,
 };
 
 use super::Trouble;
-use crate::failpoint::step;
+use crate::failpoint::{at, step};
 
 /// "Zaff": tells a file of ours from any other SQLite file.
 const APPLICATION: i32 = 0x5a61_6666;
@@ -45,45 +46,26 @@ pub(crate) fn open(folder: &Path, kind: &Steps) -> Result<Connection, StoreError
 
 fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
     let path = folder.join(kind.name);
-    // SQLite would make it readable for all; the WAL takes its mode from here.
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)?;
-    file.set_permissions(PermissionsExt::from_mode(0o600))?;
-    // Before SQLite opens it: closing any descriptor of a file drops all locks that the process has on it.
-    drop(file);
-
-    let mut db = Connection::open_with_flags(
-        &path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    db.busy_timeout(BUSY)?;
-    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    match fs::symlink_metadata(&path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder, kind)?,
+        Err(error) => return Err(error.into()),
+    }
+    let mut db = connect(&path)?;
     let found: u32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = u32::try_from(kind.steps.len()).expect("formats are few");
+    let application: i32 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if application != APPLICATION {
+        return Err(Trouble::corrupt(
+            0,
+            format!("{} is a database of another program", path.display()),
+        ));
+    }
     if found > known {
         return Err(StoreError::TooNew { found, known }.into());
     }
-    if found > 0 {
-        let application: i32 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-        if application != APPLICATION {
-            return Err(Trouble::corrupt(
-                0,
-                format!("{} is a database of another program", path.display()),
-            ));
-        }
-    }
     db.pragma_update(None, "synchronous", kind.synchronous)?;
-    let mode: String = db.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
-    if mode != "wal" {
-        return Err(Trouble::Io(std::io::Error::other(format!(
-            "{}: the file system cannot hold a WAL (journal mode is {mode})",
-            path.display()
-        ))));
-    }
+    write_ahead(&db, &path)?;
     db.execute_batch(&format!(
         "PRAGMA wal_autocheckpoint={WAL_PAGES}; PRAGMA journal_size_limit={WAL_BYTES};"
     ))?;
@@ -93,6 +75,59 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
         migrate(&mut db, number, sql)?;
     }
     Ok(db)
+}
+
+fn connect(path: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(BUSY)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(db)
+}
+
+fn write_ahead(db: &Connection, path: &Path) -> Result<(), Trouble> {
+    let mode: String = db.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    Err(Trouble::Io(io::Error::other(format!(
+        "{}: the file system cannot hold a WAL (journal mode is {mode})",
+        path.display()
+    ))))
+}
+
+/// Makes the file under another name, whole, and renames it: two syncs, where SQLite by itself needs seven to be safe.
+fn make(folder: &Path, kind: &Steps) -> Result<(), Trouble> {
+    let made = folder.join(format!("{}.new", kind.name));
+    match fs::remove_file(&made) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    // SQLite would make it readable for all; the WAL takes its mode from here.
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&made)?;
+    let mut db = connect(&made)?;
+    db.execute_batch("PRAGMA synchronous=OFF; PRAGMA journal_mode=MEMORY;")?;
+    for (number, sql) in (1_u32..).zip(kind.steps) {
+        migrate(&mut db, number, sql)?;
+    }
+    write_ahead(&db, &made)?;
+    db.close().map_err(|(_, error)| error)?;
+    let made_durable = at("store.make_sync", || fs::File::open(&made)?.sync_all())
+        .and_then(|()| {
+            at("store.make_rename", || {
+                fs::rename(&made, folder.join(kind.name))
+            })
+        })
+        .and_then(|()| {
+            at("store.make_sync_folder", || {
+                fs::File::open(folder)?.sync_all()
+            })
+        });
+    Ok(made_durable?)
 }
 
 fn migrate(db: &mut Connection, number: u32, sql: &str) -> Result<(), Trouble> {
