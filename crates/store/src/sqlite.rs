@@ -56,7 +56,7 @@ impl Sqlite {
         let db = open_file(folder.path(), &STEPS)?;
         let file = folder.path().join(STEPS.name);
         Ok(Sqlite {
-            writer: Mutex::new(Writer::new(db, folder.path())?),
+            writer: Mutex::new(Writer::new(db, folder.path())),
             readers: Readers::new(file),
             cache: Cache::default(),
             samples: Samples::new(folder.path()),
