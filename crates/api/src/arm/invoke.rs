@@ -6,8 +6,8 @@
 //! I2 the answer waits for no listing of the input.
 
 use axum::http::StatusCode;
-use control::Request;
-use model::{Answer as Did, DocKey, Document, JobId, Kind};
+use control::{Failure, Request};
+use model::{Answer as Did, DocKey, Document, JobId, Kind, Refusal};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -58,18 +58,8 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
         .or(derived)
         .unwrap_or_else(|| format!("batchjob-{}", uuid::Uuid::new_v4()));
     let id = JobId::new(&key.workspace, name.as_str());
-    if let Some(request) = &request
-        && let Some(job) = api.control.get(&DocKey::job(&id))?
-        && put::body(&job)?["properties"]["properties"][REQUEST] == request.as_str()
-    {
+    if let Some(job) = taken(&api, &id, request.as_deref())? {
         return respond(&api, &call, &job, StatusCode::OK);
-    }
-    if api.control.get(&DocKey::job(&id))?.is_some() {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            "Conflict",
-            format!("job {id} already exists"),
-        ));
     }
     let (spec, mut document) = resolve(&api, &call, &key, &id, &invoke)?;
     if let Some(request) = &request
@@ -83,7 +73,7 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
             id: id.clone(),
             json: document.to_string().into(),
             spec: Arc::new(spec),
-            request: request.map(Into::into),
+            request: request.as_deref().map(Into::into),
             by: put::BY.into(),
         })
         .await;
@@ -99,6 +89,13 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
             ),
             Did::Stored | Did::Canceling | Did::Preempted { .. } => (id, StatusCode::CREATED),
         },
+        // A repeat that the loop took up in the same turn: by now the first one's job is there.
+        Err(failure @ Failure::Refused(Refusal::Conflict { .. })) => {
+            match taken(&api, &id, request.as_deref())? {
+                Some(_) => (id, StatusCode::OK),
+                None => return Err(failure.into()),
+            }
+        }
         Err(failure) => return Err(failure.into()),
     };
     let job = api.control.get(&DocKey::job(&id))?.ok_or_else(|| {
@@ -109,6 +106,22 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
         )
     })?;
     respond(&api, &call, &job, status)
+}
+
+/// The job of this name, if this very request made it; one that anything else made is in the way.
+fn taken(api: &Api, id: &JobId, request: Option<&str>) -> Result<Option<Document>, Problem> {
+    let Some(job) = api.control.get(&DocKey::job(id))? else {
+        return Ok(None);
+    };
+    let maker = &put::body(&job)?["properties"]["properties"][REQUEST];
+    if request.is_some_and(|request| *maker == request) {
+        return Ok(Some(job));
+    }
+    Err(Problem::new(
+        StatusCode::CONFLICT,
+        "Conflict",
+        format!("job {id} already exists"),
+    ))
 }
 
 fn respond(api: &Api, call: &Call, job: &Document, status: StatusCode) -> Answer {

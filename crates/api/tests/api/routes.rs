@@ -1029,3 +1029,49 @@ async fn errors_have_azures_shape() {
     assert_eq!(got.status, 200, "the first Host header counts");
     assert!(!s.get(WS).await.header("x-ms-request-id").is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeats_that_race_make_one_job() {
+    let s = server();
+    let input = s.batch().await;
+    let path = format!("/batch/{SUB}/default/default/end/jobs");
+    for round in 0..20 {
+        let id = format!("race-{round}");
+        let headers = [("repeatability_request-id", id.as_str())];
+        let send = || s.ask_with("POST", &path, &headers, invoke_body(&input));
+        let all = tokio::join!(send(), send(), send(), send());
+        let names = [&all.0, &all.1, &all.2, &all.3].map(|got| {
+            assert!(got.status < 300, "{}", got.text());
+            got.json()["name"].as_str().unwrap().to_owned()
+        });
+        assert!(names.iter().all(|n| *n == names[0]), "{names:?}");
+    }
+    let jobs = s
+        .get(&format!("{WS}/jobs?listViewType=All&$maxpagesize=1000"))
+        .await
+        .json();
+    assert_eq!(jobs["value"].as_array().unwrap().len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_that_race_for_a_version_agree_on_one_path() {
+    let s = server();
+    let a = s.upload("a/x", "1").await;
+    let b = s.upload("b/x", "2").await;
+    for version in 0..20 {
+        let path = format!("{WS}/data/d/versions/{version}");
+        let body = |uri: &str| json!({"properties": {"dataUri": uri, "dataType": "uri_file"}});
+        let (first, second) =
+            tokio::join!(s.ask("PUT", &path, body(&a)), s.ask("PUT", &path, body(&b)),);
+        let mut got = [first.status, second.status];
+        got.sort_unstable();
+        assert_eq!(
+            got,
+            [201, 400],
+            "one writes, the other is told that paths do not move"
+        );
+        let stored = s.get(&path).await.json();
+        let winner = if first.status == 201 { &a } else { &b };
+        assert_eq!(stored["properties"]["dataUri"], winner.as_str());
+    }
+}
