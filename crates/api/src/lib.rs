@@ -10,6 +10,7 @@ mod arm;
 mod blob;
 mod call;
 mod condition;
+mod kept;
 mod paging;
 mod plane;
 mod problem;
@@ -72,6 +73,7 @@ pub struct Api {
     started: Time,
     finalizing: plane::history::FirstCalls,
     sweep: blob::blocks::Sweep,
+    kept: kept::Kept,
 }
 
 impl Api {
@@ -97,12 +99,14 @@ impl Api {
         workspaces
             .entry(home.clone())
             .or_insert_with(|| Arc::new(Places::of(home)));
+        let turns = control.turns();
         Ok(Api {
             control,
             token,
             sas,
             location: location.to_owned(),
             workspaces: RwLock::new(workspaces),
+            kept: kept::Kept::new(turns),
             home: home.clone(),
             started: time::now(),
             finalizing: plane::history::FirstCalls::default(),

@@ -5,6 +5,7 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::Response,
 };
+use bytes::Bytes;
 use model::Document;
 use serde::Serialize;
 use serde_json::Value;
@@ -16,6 +17,11 @@ pub(crate) const POLL_MS: &str = "200";
 /// A JSON answer.
 pub(crate) fn json<T: Serialize + ?Sized>(status: StatusCode, body: &T) -> Response {
     let bytes = serde_json::to_vec(body).expect("our answers have text keys and write to memory");
+    raw(status, bytes.into())
+}
+
+/// An answer whose JSON is written already.
+pub(crate) fn raw(status: StatusCode, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(

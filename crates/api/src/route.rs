@@ -19,7 +19,7 @@ use std::sync::{
 };
 
 use crate::{
-    Api,
+    Api, Scheme,
     call::Call,
     problem::{Answer, Problem},
 };
@@ -43,6 +43,8 @@ pub enum Guard {
 pub(crate) enum Handler {
     /// At once: memory and at most a point read of the store.
     Now(fn(&Arc<Api>, &Call) -> Answer),
+    /// As `Now`, made of documents and the published view alone: the answer is kept until the next turn that changes something.
+    Kept(fn(&Arc<Api>, &Call) -> Answer),
     /// On the blocking pool: pages of documents, series, folders.
     Block(fn(&Arc<Api>, &Call) -> Answer),
     /// Asks the loop.
@@ -174,6 +176,16 @@ async fn answer(
     if route.guard == Guard::Token && !api.admits(&parts.headers) {
         return Err(Problem::unauthorized());
     }
+    if let Handler::Kept(handler) = route.handler {
+        let scheme = parts.extensions.get().copied().unwrap_or(Scheme::Https);
+        return match api.kept.look(scheme, &parts.headers, uri) {
+            Ok(response) => Ok(response),
+            Err(asked) => {
+                let response = handler(&api, &Call::new(route, parts, uri)?)?;
+                Ok(api.kept.keep(asked, response).await)
+            }
+        };
+    }
     let mut call = Call::new(route, parts, uri)?;
     // What everybody may ask takes no body: nothing of it is read.
     let body = if route.guard == Guard::Open {
@@ -183,7 +195,7 @@ async fn answer(
     };
     match route.handler {
         Handler::Stream(handler) => handler(api, call, body).await,
-        Handler::Now(handler) => {
+        Handler::Now(handler) | Handler::Kept(handler) => {
             call.body = read(body).await?;
             handler(&api, &call)
         }

@@ -11,7 +11,7 @@ use crate::{
     plane::{data, history, open},
     route::{
         Guard::{self, Blob, Open, Token},
-        Handler::{self, Ask, Block, Now, Stream},
+        Handler::{self, Ask, Block, Kept, Now, Stream},
         Route,
     },
 };
@@ -86,7 +86,7 @@ pub const ROUTES: &[Route] = &[
     row(GET, "/subscriptions/{s}/resourceGroups/{g}", "Microsoft.Resources/subscriptions/resourceGroups/read", Token, Now(workspaces::group)),
     row(GET, "/subscriptions/{s}/providers/Microsoft.MachineLearningServices/workspaces", act!("/read"), Token, Block(workspaces::list_in_subscription)),
     row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces", act!("/read"), Token, Block(workspaces::list_in_group)),
-    row(GET, ws!(""), act!("/read"), Token, Now(workspaces::get)),
+    row(GET, ws!(""), act!("/read"), Token, Kept(workspaces::get)),
     row(PUT, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::create(a, c)))),
     row(PATCH, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::update(a, c)))),
 
@@ -97,7 +97,7 @@ pub const ROUTES: &[Route] = &[
 
     // computes
     row(GET, ws!("/computes"), act!("/computes/read"), Token, Block(computes::list)),
-    row(GET, ws!("/computes/{n}"), act!("/computes/read"), Token, Now(computes::get)),
+    row(GET, ws!("/computes/{n}"), act!("/computes/read"), Token, Kept(computes::get)),
     row(PUT, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::create(a, c)))),
     row(PATCH, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::update(a, c)))),
     row(DELETE, ws!("/computes/{n}"), act!("/computes/delete"), Token, Ask(|a, c| Box::pin(computes::delete(a, c)))),
@@ -119,19 +119,19 @@ pub const ROUTES: &[Route] = &[
     row(GET, ws!("/{assets}/{n}"), act!("/{assets}/read"), Token, Block(assets::get_container)),
     row(PUT, ws!("/{assets}/{n}"), act!("/{assets}/write"), Token, Ask(|a, c| Box::pin(assets::put_container(a, c)))),
     row(GET, ws!("/{assets}/{n}/versions"), act!("/{assets}/versions/read"), Token, Block(assets::versions)),
-    row(GET, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/read"), Token, Now(assets::get_version)),
+    row(GET, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/read"), Token, Kept(assets::get_version)),
     row(PUT, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/write"), Token, Ask(|a, c| Box::pin(assets::put_version(a, c)))),
     row(DELETE, ws!("/{assets}/{n}/versions/{v}"), act!("/{assets}/versions/delete"), Token, Ask(|a, c| Box::pin(assets::delete_version(a, c)))),
     row(POST, ws!("/{assets}/{n}/versions/{v}/startPendingUpload"), act!("/{assets}/versions/write"), Token, Now(assets::pending_upload)),
 
     // batch endpoints and deployments
     row(GET, ws!("/batchEndpoints"), act!("/batchEndpoints/read"), Token, Block(batch::list_endpoints)),
-    row(GET, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/read"), Token, Now(batch::get_endpoint)),
+    row(GET, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/read"), Token, Kept(batch::get_endpoint)),
     row(PUT, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/write"), Token, Ask(|a, c| Box::pin(batch::put_endpoint(a, c)))),
     row(PATCH, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/write"), Token, Ask(|a, c| Box::pin(batch::patch_endpoint(a, c)))),
     row(DELETE, ws!("/batchEndpoints/{e}"), act!("/batchEndpoints/delete"), Token, Ask(|a, c| Box::pin(batch::delete_endpoint(a, c)))),
     row(GET, ws!("/batchEndpoints/{e}/deployments"), act!("/batchEndpoints/deployments/read"), Token, Block(batch::list_deployments)),
-    row(GET, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/read"), Token, Now(batch::get_deployment)),
+    row(GET, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/read"), Token, Kept(batch::get_deployment)),
     row(PUT, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/write"), Token, Ask(|a, c| Box::pin(batch::put_deployment(a, c)))),
     row(PATCH, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/write"), Token, Ask(|a, c| Box::pin(batch::patch_deployment(a, c)))),
     row(DELETE, ws!("/batchEndpoints/{e}/deployments/{d}"), act!("/batchEndpoints/deployments/delete"), Token, Ask(|a, c| Box::pin(batch::delete_deployment(a, c)))),
@@ -141,7 +141,7 @@ pub const ROUTES: &[Route] = &[
 
     // jobs
     row(GET, ws!("/jobs"), act!("/jobs/read"), Token, Block(job_list::list)),
-    row(GET, ws!("/jobs/{n}"), act!("/jobs/read"), Token, Now(jobs::get)),
+    row(GET, ws!("/jobs/{n}"), act!("/jobs/read"), Token, Kept(jobs::get)),
     row(PUT, ws!("/jobs/{n}"), act!("/jobs/write"), Token, Ask(|a, c| Box::pin(jobs::create(a, c)))),
     row(DELETE, ws!("/jobs/{n}"), act!("/jobs/delete"), Token, Ask(|a, c| Box::pin(jobs::delete(a, c)))),
     row(POST, ws!("/jobs/{n}/cancel"), act!("/jobs/cancel/action"), Token, Ask(|a, c| Box::pin(jobs::cancel(a, c)))),
