@@ -1,12 +1,14 @@
 """The batch worker: runs the user's init() once and run(mini_batch) for every index it is sent.
 
-Started by the agent as `python3 batch.py SETTINGS` (a JSON text, see `settings()`); only the standard library is needed.
+Started by the agent as `python3 batch.py SETTINGS PROGRESS` (a JSON text, see `settings()`, and a file of one page); only the
+standard library is needed.
 
 Channel. Descriptor 0 is a socket to the agent. It moves to a high number at once, is closed in every child, and 0 becomes
 /dev/null: prints and tqdm never touch it. All numbers are little endian.
 
   agent -> worker   4 bytes for each index to run, in order
-  worker -> agent   a head of 24 bytes (kind, index, items, rows, length of the payload, 0), then the payload
+  worker -> agent   a head of 24 bytes (kind, index, items, rows, length of the payload, microseconds that run() took), then
+                    the payload
       kind 1  done        payload: the rows, each with its line end
       kind 2  raised      payload: "Type: text", a NUL, the traceback
       kind 3  bad result  payload: the rule and the value
@@ -17,7 +19,10 @@ Channel. Descriptor 0 is a socket to the agent. It moves to a high number at onc
 Listing. `"ZLIST01\\n"`, the paths without separators, count + 1 offsets of 8 bytes, count, position of the first offset,
 `"ZLIST01\\n"`. Paths are bytes relative to the input's folder; a name that is not UTF-8 reaches run() as os.fsdecode gives it.
 
-P1 an answer is sent before the next index begins: the oldest unanswered index is the one that runs;
+Progress. The first four bytes of the page count the indices begun. The agent reads them when the worker is dead or late.
+
+P1 an index is counted before it begins, so the agent knows which one ran; answers come in order. The answer of an index that
+   took less than TINY may travel with the next one's: two writes and two wake-ups would cost more than the work;
 P2 user code never holds the channel: not in a child, not as descriptor 0, 1 or 2;
 P3 whatever user code raises (SystemExit and KeyboardInterrupt too) is one failed attempt, never the end of the worker.
 """
@@ -27,12 +32,17 @@ import mmap
 import os
 import struct
 import sys
+import time
 
 DONE, RAISED, BAD, READY, INIT_FAILED, HEADER = 1, 2, 3, 4, 5, 6
 HEAD = struct.Struct("<6I")
 MAGIC = b"ZLIST01\n"
 # The channel's descriptor: above what code closes by habit (0, 1, 2, or "everything below 256").
 CHANNEL_FD = 900
+# Seconds: below this an answer may wait for the next one.
+TINY = 50e-6
+# Bytes of answers that wait together.
+MAX_HELD = 16 << 10
 # Bytes of one mini-batch's rows. The server holds a few results in memory at once.
 MAX_RESULT = 64 << 20
 # Characters of an error message (it goes into the log of events) and of a traceback (it goes into a file).
@@ -68,7 +78,9 @@ class Channel:
             self.fd = -1
 
     def send(self, kind, index=0, items=0, rows=0, payload=b""):
-        view = HEAD.pack(kind, index, items, rows, len(payload), 0) + payload
+        self.write(HEAD.pack(kind, index, items, rows, len(payload), 0) + payload)
+
+    def write(self, view):
         sent = os.write(self.fd, view)
         while sent < len(view):
             sent += os.write(self.fd, view[sent : sent + (1 << 20)])
@@ -305,12 +317,13 @@ def settings():
     return json.loads(sys.argv[1])
 
 
-def serve(channel, run, listing, group, rows):
+def serve(channel, page, run, listing, group, rows):
     """Runs every index that comes, until the agent closes the channel."""
-    read, fd, paths, take, send, pid = os.read, channel.fd, listing.paths, rows.take, channel.send, channel.pid
+    read, fd, paths, take, write, pid = os.read, channel.fd, listing.paths, rows.take, channel.write, channel.pid
+    pack, clock, getpid, begun = HEAD.pack, time.perf_counter, os.getpid, 0
 
     def send_header(line):
-        send(HEADER, 0, 0, 0, line)
+        channel.send(HEADER, 0, 0, 0, line)
 
     while True:
         chunk = read(fd, 4096)
@@ -321,26 +334,38 @@ def serve(channel, run, listing, group, rows):
             if not more:
                 return
             chunk += more
+        held, left = b"", len(chunk) // 4
         for (index,) in struct.iter_unpack("<I", chunk):
-            first = index * group
+            left -= 1
+            begun = begun + 1 & 0xFFFFFFFF
+            page[0] = begun
+            start = clock()
+            failed = True
             try:
-                batch = paths(first, first + group)
+                batch = paths(index * group, (index + 1) * group)
                 result = run(batch)
-                if os.getpid() != pid:
+                if getpid() != pid:
                     os._exit(0)  # a child of user code that came back from run()
                 items, count, payload = take(result, send_header)
                 if len(payload) > MAX_RESULT:
                     raise BadResult("the rows of one mini-batch have %d bytes, at most %d are taken" % (len(payload), MAX_RESULT))
+                kind, failed = DONE, False
             except BadResult as bad:
-                result = None
-                send(BAD, index, 0, 0, safe(clip(str(bad), MAX_MESSAGE)))
+                kind, items, count, payload = BAD, 0, 0, safe(clip(str(bad), MAX_MESSAGE))
             except BaseException as error:
-                if os.getpid() != pid:
+                if getpid() != pid:
                     os._exit(1)
-                send(RAISED, index, 0, 0, describe(error))
+                kind, items, count, payload = RAISED, 0, 0, describe(error)
+            took = clock() - start
+            result = batch = None
+            held += pack(kind, index, items, count, len(payload), min(int(took * 1e6), 0xFFFFFFFF))
+            held += payload
+            if failed:
                 flush()
-            else:
-                send(DONE, index, items, count, payload)
+            if left and took < TINY and len(held) < MAX_HELD:
+                continue  # P1
+            write(held)
+            held = b""
 
 
 def flush():
@@ -355,6 +380,8 @@ def flush():
 def main():
     channel = Channel()
     options = settings()
+    with open(sys.argv[2], "r+b") as file:
+        page = memoryview(mmap.mmap(file.fileno(), 4096)).cast("I")
     sys.argv = [options.get("script") or "mlflow", "--logging_level", options["logging_level"]]
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -377,7 +404,7 @@ def main():
         os._exit(1)
     channel.send(READY)
     try:
-        serve(channel, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
+        serve(channel, page, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
     except BaseException:
         if os.getpid() != channel.pid:
             os._exit(1)

@@ -208,7 +208,8 @@ fn close_inherited(args: &[OsString]) -> Option<io::Error> {
                 && fd > 2
             {
                 // Ours (the folder just read) closes with exec; bit 02000000 says so.
-                let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+                let info =
+                    fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
                 let flags = info
                     .lines()
                     .find_map(|l| l.strip_prefix("flags:"))
@@ -248,7 +249,8 @@ impl Agent {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let config: NodeConfig = serde_json::from_slice(&fs::read(dir.join(CONFIG))?)?;
         let pid = std::process::id();
-        let start = proc::start_of(pid).ok_or_else(|| io::Error::other("/proc does not show us"))?;
+        let start =
+            proc::start_of(pid).ok_or_else(|| io::Error::other("/proc does not show us"))?;
         let mut own = AgentRecord {
             pid,
             start,
@@ -306,6 +308,7 @@ impl Agent {
             let now = Instant::now();
             if self.link.connect(now) {
                 self.greet(now)?;
+                self.speak(now);
             }
             let wait = self
                 .due(now)
@@ -337,7 +340,11 @@ impl Agent {
         let tasks = self.tasks.values().filter_map(Task::due);
         let link = self.link.next_try().unwrap_or(self.heard + BEAT);
         let reap = (!self.tasks.is_empty()).then_some(self.next_reap);
-        tasks.chain([link]).chain(reap).min().map(|due| due.max(now))
+        tasks
+            .chain([link])
+            .chain(reap)
+            .min()
+            .map(|due| due.max(now))
     }
 
     fn event(&mut self, data: u64, now: Instant, buffer: &mut [u8]) {
@@ -377,7 +384,11 @@ impl Agent {
             node: self.config.node.clone(),
             pid: self.pid,
             start: self.start,
-            tasks: self.tasks.values_mut().map(Task::report_whole).collect(),
+            tasks: self
+                .tasks
+                .values_mut()
+                .map(|t| t.report_whole(now))
+                .collect(),
             notice_ms: self.notice.map(|n| {
                 u64::try_from(n.saturating_duration_since(now).as_millis()).unwrap_or(u64::MAX)
             }),
@@ -387,7 +398,7 @@ impl Agent {
         };
         protocol::write(out, &hello);
         for task in self.tasks.values_mut() {
-            task.write_parcels(out);
+            task.write_parcels(now, out);
         }
         protocol::write(out, &Up::Told);
         self.heard = now;
@@ -560,7 +571,9 @@ impl Agent {
         for pid in proc::pids() {
             let dead = proc::stat(pid).is_some_and(|s| s.parent == self.pid && !s.alive());
             if dead && !self.tasks.values().any(|t| t.holds(pid)) {
-                let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+                let pid = i32::try_from(pid)
+                    .ok()
+                    .and_then(rustix::process::Pid::from_raw);
                 let _ = rustix::process::waitpid(pid, rustix::process::WaitOptions::NOHANG);
             }
         }

@@ -161,12 +161,7 @@ fn v2() -> Option<Kind> {
         return None;
     }
     // A group with processes of its own cannot hand controllers on, so we step into a leaf first.
-    let enable = || {
-        fs::write(
-            own.join("cgroup.subtree_control"),
-            "+memory +pids +cpu",
-        )
-    };
+    let enable = || fs::write(own.join("cgroup.subtree_control"), "+memory +pids +cpu");
     if enable().is_err() {
         let leaf = own.join("zaffre-server");
         fs::create_dir_all(&leaf).ok()?;
@@ -175,11 +170,7 @@ fn v2() -> Option<Kind> {
     }
     let base = own.join("zaffre");
     fs::create_dir_all(&base).ok()?;
-    fs::write(
-        base.join("cgroup.subtree_control"),
-        "+memory +pids +cpu",
-    )
-    .ok()?;
+    fs::write(base.join("cgroup.subtree_control"), "+memory +pids +cpu").ok()?;
     Some(Kind::V2 { base })
 }
 
@@ -209,16 +200,24 @@ pub struct Cage {
 impl Cage {
     /// Makes the groups with their limits.
     pub fn make(plan: Plan) -> io::Result<Cage> {
-        let cage = Cage { plan };
+        let mut cage = Cage { plan };
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        // A quota above what the machine has limits nothing, and every level of cpu groups costs time at each wake-up.
+        if cage.plan.cpu >= cores * 1000 {
+            cage.plan.cpu = 0;
+        }
+        if let Kind::V1 { cpu, .. } = &mut cage.plan.kind
+            && cage.plan.cpu == 0
+        {
+            *cpu = None;
+        }
         for folder in cage.folders() {
             fs::create_dir_all(&folder)?;
         }
         let Plan {
             name, memory, cpu, ..
         } = &cage.plan;
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        // A quota above what the machine has limits nothing and costs accounting.
-        let quota = (*cpu > 0 && *cpu < cores * 1000).then(|| cpu * PERIOD_US / 1000);
+        let quota = (*cpu > 0).then(|| cpu * PERIOD_US / 1000);
         match &cage.plan.kind {
             Kind::V1 {
                 memory: m,
@@ -233,7 +232,10 @@ impl Cage {
                     let _ = fs::write(m.join("memory.memsw.limit_in_bytes"), memory.to_string());
                 }
                 if let (Some(c), Some(quota)) = (c, quota) {
-                    fs::write(c.join(name).join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+                    fs::write(
+                        c.join(name).join("cpu.cfs_period_us"),
+                        PERIOD_US.to_string(),
+                    )?;
                     fs::write(c.join(name).join("cpu.cfs_quota_us"), quota.to_string())?;
                 }
                 if let Some(p) = p {
@@ -366,7 +368,10 @@ impl Cage {
                 memory.join(&self.plan.name).join("memory.oom_control"),
                 "oom_kill ",
             ),
-            Kind::V2 { base } => (base.join(&self.plan.name).join("memory.events"), "oom_kill "),
+            Kind::V2 { base } => (
+                base.join(&self.plan.name).join("memory.events"),
+                "oom_kill ",
+            ),
             Kind::Rlimits => return 0,
         };
         fs::read_to_string(file)

@@ -126,7 +126,12 @@ impl Environments {
             hash.update(requirement);
             hash.update("\n");
         }
-        let hex: String = hash.finalize().iter().take(16).map(|b| format!("{b:02x}")).collect();
+        let hex: String = hash
+            .finalize()
+            .iter()
+            .take(16)
+            .map(|b| format!("{b:02x}"))
+            .collect();
         self.home.join("envs").join(hex)
     }
 
@@ -158,9 +163,17 @@ impl Environments {
         let list = folder.with_extension("txt");
         fs::write(&list, recipe.requirements.join("\n") + "\n").map_err(fail)?;
         let say = |line: &str| tell(&format!("environment {label}: {line}"));
-        let uv = self.uv(&say).map_err(|e| format!("environment {label}: uv: {e}"))?;
+        let uv = self
+            .uv(&say)
+            .map_err(|e| format!("environment {label}: uv: {e}"))?;
         let words = |w: &[&str]| w.iter().map(OsString::from).collect::<Vec<_>>();
-        let mut venv = words(&["venv", "--quiet", "--relocatable", "--no-project", "--python"]);
+        let mut venv = words(&[
+            "venv",
+            "--quiet",
+            "--relocatable",
+            "--no-project",
+            "--python",
+        ]);
         venv.push(python.into());
         venv.push(beside.clone().into());
         run(&uv, &venv, &say).map_err(|e| format!("environment {label}: {e}"))?;
@@ -203,8 +216,8 @@ impl Environments {
                 .iter()
                 .map(OsString::from)
                 .collect();
-            let made = run(&python, &venv, say)
-                .and_then(|()| run(&beside.join("bin/python"), &pip, say));
+            let made =
+                run(&python, &venv, say).and_then(|()| run(&beside.join("bin/python"), &pip, say));
             match made {
                 Ok(()) => {
                     let _ = fs::remove_dir_all(tools.join("uv"));

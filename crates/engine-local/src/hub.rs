@@ -192,7 +192,10 @@ impl Hub {
         })?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        for (fd, kind) in [(rustix::fd::AsFd::as_fd(&listener), LISTENER), (rustix::fd::AsFd::as_fd(&wake), WAKE)] {
+        for (fd, kind) in [
+            (rustix::fd::AsFd::as_fd(&listener), LISTENER),
+            (rustix::fd::AsFd::as_fd(&wake), WAKE),
+        ] {
             let data = epoll::EventData::new_u64(token(kind, 0));
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN)?;
         }
@@ -342,7 +345,11 @@ impl Hub {
         match peer.stream.read(buffer) {
             Ok(0) => over = true,
             Ok(n) => peer.frames.push(&buffer[..n]),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => over = true,
         }
         loop {

@@ -85,7 +85,10 @@ impl Local {
         let open = |path: &Path| {
             at(
                 path,
-                fs::DirBuilder::new().recursive(true).mode(0o711).create(path),
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o711)
+                    .create(path),
             )
         };
         open(&config.data)?;
@@ -211,7 +214,9 @@ fn isolation(config: &LocalConfig, data: &Path, nodes: &Path, home: &Path) -> (b
     // A user process must reach its folder, its inputs and its Python; the data folder lets it through, not look.
     let blob = BlobPath::new("x").and_then(|x| config.blobs.local(&x));
     let root = blob.as_deref().and_then(Path::parent).unwrap_or(nodes);
-    let own = root.ancestors().take_while(|p| p.starts_with(data) && *p != data);
+    let own = root
+        .ancestors()
+        .take_while(|p| p.starts_with(data) && *p != data);
     for (folder, others) in [(data, 0o011), (nodes, 0o011)]
         .into_iter()
         .chain(own.map(|p| (p, 0o055)))
@@ -226,10 +231,7 @@ fn isolation(config: &LocalConfig, data: &Path, nodes: &Path, home: &Path) -> (b
     }
     for path in [nodes.join("x"), home.join("x"), root.join("x")] {
         if let Some(closed) = uid::first_closed(&path) {
-            return same(format!(
-                "{} is closed to other users",
-                closed.display()
-            ));
+            return same(format!("{} is closed to other users", closed.display()));
         }
     }
     let line = format!(

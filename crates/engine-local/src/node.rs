@@ -69,10 +69,17 @@ pub struct Ground {
 
 impl Ground {
     /// Writes the folder of a node and starts its agent.
-    pub fn spawn(&self, node: &NodeId, spec: &NodeSpec) -> io::Result<(PathBuf, NodeConfig, Child)> {
+    pub fn spawn(
+        &self,
+        node: &NodeId,
+        spec: &NodeSpec,
+    ) -> io::Result<(PathBuf, NodeConfig, Child)> {
         let key = key(node);
         let dir = self.nodes.join(&key);
-        fs::DirBuilder::new().recursive(true).mode(0o711).create(&dir)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&dir)?;
         let config = NodeConfig {
             node: node.clone(),
             spec: spec.clone(),
@@ -104,7 +111,11 @@ impl Ground {
         for entry in fs::read_dir(&self.nodes)? {
             let entry = entry?;
             let dir = entry.path();
-            if entry.file_name().as_encoded_bytes().starts_with(RETIRED.as_bytes()) {
+            if entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(RETIRED.as_bytes())
+            {
                 remove(&dir);
             } else if dir.is_dir() {
                 let config = record::read_config(&dir);

@@ -54,7 +54,11 @@ pub fn start_of(pid: u32) -> Option<u64> {
 
 /// A handle of the process that has this pid and this start time.
 pub fn open(pid: u32, start: u64) -> Option<OwnedFd> {
-    let fd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    let fd = pidfd_open(
+        Pid::from_raw(i32::try_from(pid).ok()?)?,
+        PidfdFlags::empty(),
+    )
+    .ok()?;
     // Looked at after the handle is there (Q1).
     (start_of(pid)? == start).then_some(fd)
 }

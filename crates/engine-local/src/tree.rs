@@ -77,7 +77,13 @@ impl Copy<'_> {
         Ok(out)
     }
 
-    fn level(&mut self, folder: OwnedFd, to: &Path, depth: u32, out: &mut Copied) -> io::Result<()> {
+    fn level(
+        &mut self,
+        folder: OwnedFd,
+        to: &Path,
+        depth: u32,
+        out: &mut Copied,
+    ) -> io::Result<()> {
         if depth > MAX_DEPTH {
             return Err(io::Error::other(format!(
                 "{} lies deeper than {MAX_DEPTH} folders",

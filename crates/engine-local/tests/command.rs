@@ -46,7 +46,8 @@ fn inputs_outputs_and_variables_are_where_they_are_said_to_be() {
         source: BlobPath::new(source).unwrap(),
         copy,
     };
-    spec.inputs.insert("original".into(), path("data/in", false));
+    spec.inputs
+        .insert("original".into(), path("data/in", false));
     spec.inputs.insert("copy".into(), path("data/in", true));
     spec.inputs
         .insert("word".into(), InputSpec::Literal("hello".into()));
@@ -54,8 +55,10 @@ fn inputs_outputs_and_variables_are_where_they_are_said_to_be() {
         target: BlobPath::new(t).unwrap(),
         file,
     };
-    spec.outputs.insert("result".into(), target("out/result", false));
-    spec.outputs.insert("single".into(), target("out/one.txt", true));
+    spec.outputs
+        .insert("result".into(), target("out/result", false));
+    spec.outputs
+        .insert("single".into(), target("out/one.txt", true));
     spec.code = BlobPath::new("code");
     spec.model = Some(model::engine::ModelSpec {
         source: BlobPath::new("models/m").unwrap(),
@@ -69,7 +72,11 @@ fn inputs_outputs_and_variables_are_where_they_are_said_to_be() {
         log.ends_with("1\n1\nhhello hello\nm\nweights\njob 0 1 rank_0 own w\n"),
         "{log}"
     );
-    assert_eq!(rig.text("data/in/a b.csv"), "1\n", "the original is not touched");
+    assert_eq!(
+        rig.text("data/in/a b.csv"),
+        "1\n",
+        "the original is not touched"
+    );
     assert_eq!(rig.text("out/result/r.txt"), "made\n");
     assert_eq!(rig.text("out/one.txt"), "one\n");
     assert_eq!(rig.text("runs/job/outputs/deep/k"), "kept\n");
@@ -108,7 +115,13 @@ fn the_environment_is_clean_and_nothing_is_inherited() {
     // 3 is the folder that ls reads.
     assert!(log.contains("0 1 2 3 "), "{log}");
     assert!(log.contains("NoNewPrivs:\t1"), "{log}");
-    if rustix_is_root() && rig.local().report().iter().any(|l| l.contains("uid of their own")) {
+    if rustix_is_root()
+        && rig
+            .local()
+            .report()
+            .iter()
+            .any(|l| l.contains("uid of their own"))
+    {
         assert!(!log.contains("3 0\n"), "the job is not root: {log}");
     }
 }
@@ -120,8 +133,17 @@ fn rustix_is_root() -> bool {
 #[test]
 fn another_users_job_cannot_look_into_this_one_nor_into_the_server() {
     let rig = Rig::new("closed");
-    if !rig.local().report().iter().any(|l| l.contains("uid of their own")) {
-        assert!(!rustix_is_root(), "root isolates: {:?}", rig.local().report());
+    if !rig
+        .local()
+        .report()
+        .iter()
+        .any(|l| l.contains("uid of their own"))
+    {
+        assert!(
+            !rustix_is_root(),
+            "root isolates: {:?}",
+            rig.local().report()
+        );
         return;
     }
     fs::write(rig.dir.join("data/secret"), "s").unwrap();
@@ -131,7 +153,11 @@ fn another_users_job_cannot_look_into_this_one_nor_into_the_server() {
     )
     .unwrap();
     let (a, b) = (rig.node(0), rig.node(1));
-    rig.start(&task(1), &a, rig.command("pwd > outputs/where; echo s > mine; sleep 600"));
+    rig.start(
+        &task(1),
+        &a,
+        rig.command("pwd > outputs/where; echo s > mine; sleep 600"),
+    );
     rig.running(&task(1));
     let work = rig.wait("the folder is there", |_| {
         let nodes = fs::read_dir(rig.dir.join("data/nodes")).ok()?;
@@ -172,7 +198,10 @@ fn a_stopped_command_is_asked_first() {
     rig.apply(Action::Stop(task(1)));
     rig.apply(Action::Stop(task(1)));
     assert_eq!(rig.exit(&task(1)), Exit::Stopped);
-    assert!(rig.text("runs/job/user_logs/std_log.txt").ends_with("bye\n"));
+    assert!(
+        rig.text("runs/job/user_logs/std_log.txt")
+            .ends_with("bye\n")
+    );
 }
 
 /// The working folder of the only task holds `outputs/<name>`.
@@ -211,7 +240,8 @@ fn kinds() -> Vec<Option<engine_local::confine::Kind>> {
 fn memory_above_the_limit_is_named_as_such() {
     for kind in kinds() {
         let rig = Rig::with("oom", kind, None);
-        let mut spec = rig.command("python3 -c 'x = bytearray(400 << 20); import time; time.sleep(60)'; exit 5");
+        let mut spec = rig
+            .command("python3 -c 'x = bytearray(400 << 20); import time; time.sleep(60)'; exit 5");
         spec.limits.memory = Bytes(128 << 20);
         assert_eq!(
             rig.run(spec),
@@ -227,7 +257,10 @@ fn memory_above_the_limit_is_named_as_such() {
 #[test]
 fn a_flood_is_cut_and_does_not_block() {
     let rig = Rig::new("flood");
-    assert_eq!(rig.run(rig.command("head -c 100000000 /dev/zero; echo done >&2")), Exit::Code(0));
+    assert_eq!(
+        rig.run(rig.command("head -c 100000000 /dev/zero; echo done >&2")),
+        Exit::Code(0)
+    );
     let log = fs::read(rig.blobs.join("runs/job/user_logs/std_log.txt")).unwrap();
     assert!(log.len() < 65 << 20, "{}", log.len());
     assert!(log.ends_with(b"the rest is dropped\n"));
@@ -247,7 +280,10 @@ fn outputs_of_a_preempted_attempt_are_there_in_the_next() {
     });
     rig.wait("the node goes", |seen| {
         assert!(
-            !seen.tasks.get(&task(1)).is_some_and(|t| matches!(t.phase, Phase::Exited(_))),
+            !seen
+                .tasks
+                .get(&task(1))
+                .is_some_and(|t| matches!(t.phase, Phase::Exited(_))),
             "an end by eviction is no end of its own"
         );
         (!seen.nodes.contains_key(&a) && !seen.tasks.contains_key(&task(1))).then_some(())
@@ -287,9 +323,16 @@ fn an_agent_that_dies_takes_its_node_and_nothing_else() {
     for kind in kinds() {
         let rig = Rig::with("agent", kind, None);
         let (a, b) = (rig.node(0), rig.node(1));
-        let other = model::TaskId { index: 1, ..task(1) };
+        let other = model::TaskId {
+            index: 1,
+            ..task(1)
+        };
         rig.start(&other, &b, rig.command("sleep 600"));
-        rig.start(&task(1), &a, rig.command("echo $$ > outputs/pid; sleep 600"));
+        rig.start(
+            &task(1),
+            &a,
+            rig.command("echo $$ > outputs/pid; sleep 600"),
+        );
         let pid = read_number(&wait_for_file(&rig, "pid")).unwrap();
         rig.running(&other);
         let agent = rig.agent_pid(&a);
@@ -316,7 +359,9 @@ fn a_hanging_agent_is_killed_and_absent() {
         .args(["-STOP", &agent.to_string()])
         .status()
         .unwrap();
-    rig.wait("the node is gone", |seen| (!seen.nodes.contains_key(&node)).then_some(()));
+    rig.wait("the node is gone", |seen| {
+        (!seen.nodes.contains_key(&node)).then_some(())
+    });
     assert!(!alive(agent));
 }
 
@@ -352,7 +397,11 @@ fn a_new_server_adopts_what_runs() {
     rig.start(&task(1), &a, rig.command("echo second"));
     fs::write(go.with_file_name("end"), "").unwrap();
     assert_eq!(rig.exit(&task(1)), Exit::Code(0));
-    assert!(rig.text("runs/job/user_logs/std_log.txt").ends_with("\nx\n"), "started once");
+    assert!(
+        rig.text("runs/job/user_logs/std_log.txt")
+            .ends_with("\nx\n"),
+        "started once"
+    );
 }
 
 #[test]
@@ -391,5 +440,7 @@ fn a_node_whose_agent_cannot_start_is_broken_and_can_be_removed() {
         matches!(seen.nodes.get(&id), Some(NodeSeen::Broken { .. })).then_some(())
     });
     rig.apply(Action::RemoveNode(id.clone()));
-    rig.wait("the node is gone", |seen| (!seen.nodes.contains_key(&id)).then_some(()));
+    rig.wait("the node is gone", |seen| {
+        (!seen.nodes.contains_key(&id)).then_some(())
+    });
 }

@@ -31,7 +31,10 @@ pub struct Link {
 }
 
 /// The path of the socket, shortened through an open descriptor where it exceeds what an address can hold.
-pub fn with_socket_path<T>(folder: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+pub fn with_socket_path<T>(
+    folder: &Path,
+    act: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
     /// `sun_path` of Linux, less one.
     const LONGEST: usize = 107;
     let path = folder.join(SOCKET);
@@ -39,7 +42,10 @@ pub fn with_socket_path<T>(folder: &Path, act: impl FnOnce(&Path) -> io::Result<
         return act(&path);
     }
     let open = File::open(folder)?;
-    act(Path::new(&format!("/proc/self/fd/{}/{SOCKET}", open.as_raw_fd())))
+    act(Path::new(&format!(
+        "/proc/self/fd/{}/{SOCKET}",
+        open.as_raw_fd()
+    )))
 }
 
 impl Link {

@@ -137,7 +137,10 @@ mod tests {
         out.done(4, 1, 1, b"a\n", now);
         out.done(5, 2, 2, b"b\nc\n", now);
         let first = out.close().unwrap();
-        assert_eq!((first.seq, first.done.len(), &first.rows[..]), (1, 2, &b"a\nb\nc\n"[..]));
+        assert_eq!(
+            (first.seq, first.done.len(), &first.rows[..]),
+            (1, 2, &b"a\nb\nc\n"[..])
+        );
         out.returned(6, 9, now);
         assert_eq!(out.close().unwrap().seq, 2);
         out.ack(1);

@@ -1,6 +1,6 @@
 //! A pool: long-lived Python workers, fed from the task's mailbox.
 //!
-//! L1 only the index that a worker runs counts as started; the next one may wait in its pipe and returns free;
+//! L1 only what a worker has begun counts as started; an index that waits in its pipe returns free;
 //! L2 a worker that dies, hangs or talks nonsense fails the index it ran, and another takes its place under a new number;
 //! L3 `init()` that fails `INIT_TRIES` times per worker without a result between ends the pool with the first message.
 
@@ -29,6 +29,9 @@ use std::{
 const INIT_TRIES: u32 = 3;
 /// `init()` may take three run timeouts and this long (behaviour §2.2.1).
 const INIT_EXTRA: Duration = Duration::from_secs(30);
+/// A worker whose channel is closed has this long to end, on a loaded machine too; then it counts as one that closed it and
+/// lives on.
+const CLOSING: Duration = Duration::from_secs(2);
 /// How often resident memory is looked at where no cgroup limits it.
 const WATCH: Duration = Duration::from_millis(500);
 
@@ -101,7 +104,13 @@ pub struct PoolRun {
 
 impl PoolRun {
     /// Starts its workers.
-    pub fn start(slot: u32, site: Arc<Site>, pool: Pool, node: String, cx: &Context<'_>) -> PoolRun {
+    pub fn start(
+        slot: u32,
+        site: Arc<Site>,
+        pool: Pool,
+        node: String,
+        cx: &Context<'_>,
+    ) -> PoolRun {
         let mut run = PoolRun {
             slot,
             site,
@@ -179,8 +188,10 @@ impl PoolRun {
         ];
         let channel = l
             .channel
+            .zip(l.progress)
             .ok_or_else(|| std::io::Error::other("a worker without a channel"))?;
-        let worker = Worker::new(number, l.child, channel, pumps, cx.now)?;
+        let (channel, progress) = channel;
+        let worker = Worker::new(number, l.child, channel, progress, pumps, cx.now)?;
         worker.watch(cx.epoll, self.slot)?;
         self.workers.push(worker);
         Ok(())
@@ -229,9 +240,24 @@ impl PoolRun {
     fn answers(&mut self, at: usize, mail: &mut Mail, cx: &mut Context<'_>) {
         let open = self.read(at, mail, cx);
         match open {
-            Ok(true) => self.feed(at, mail, cx.now),
-            Ok(false) => self.died(at, None, mail, cx),
-            Err(nonsense) => self.died(at, Some(Cause::Died { how: nonsense.into() }), mail, cx),
+            Ok(true) => {
+                let most = self.share(mail);
+                self.feed(at, most, mail, cx.now);
+            }
+            Ok(false) => {
+                // A process that ends closes its descriptors before it can be asked how it ended.
+                let worker = &mut self.workers[at];
+                worker.closed = Some(cx.now + CLOSING);
+                let _ = rustix::event::epoll::delete(cx.epoll, &worker.channel);
+            }
+            Err(nonsense) => self.died(
+                at,
+                Some(Cause::Died {
+                    how: nonsense.into(),
+                }),
+                mail,
+                cx,
+            ),
         }
     }
 
@@ -246,29 +272,42 @@ impl PoolRun {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             match answer.kind {
                 kind::DONE => {
-                    worker.answered(answer.index, now)?;
+                    worker.answered(&answer, now)?;
                     *failures = 0;
                     let payload = if pool.collect { answer.payload } else { &[] };
                     outbox.done(answer.index, answer.items, answer.rows, payload, now);
                 }
                 kind::RAISED => {
-                    worker.answered(answer.index, now)?;
+                    worker.answered(&answer, now)?;
                     *failures = 0;
                     let (message, trace) = split(answer.payload);
-                    note_error(site, node, worker.number, Some(answer.index), message, trace);
+                    note_error(
+                        site,
+                        node,
+                        worker.number,
+                        Some(answer.index),
+                        message,
+                        trace,
+                    );
                     let message = text(message).into();
                     outbox.failed(answer.index, Cause::Raised { message }, now);
                 }
                 kind::BAD => {
-                    worker.answered(answer.index, now)?;
+                    worker.answered(&answer, now)?;
                     *failures = 0;
-                    note_error(site, node, worker.number, Some(answer.index), answer.payload, b"");
+                    note_error(
+                        site,
+                        node,
+                        worker.number,
+                        Some(answer.index),
+                        answer.payload,
+                        b"",
+                    );
                     let message = text(answer.payload).into();
                     outbox.failed(answer.index, Cause::BadResult { message }, now);
                 }
                 kind::READY => {
                     worker.ready = true;
-                    worker.quick = true; // until it shows otherwise
                     worker.since = now;
                 }
                 kind::INIT_FAILED => {
@@ -290,41 +329,50 @@ impl PoolRun {
         open
     }
 
-    /// Gives a worker what it has room for.
-    fn feed(&mut self, at: usize, mail: &mut Mail, now: Instant) {
+    /// Gives a worker what it has room for, at most `most`.
+    fn feed(&mut self, at: usize, most: usize, mail: &mut Mail, now: Instant) {
         if self.draining || self.stopping || self.over.is_some() || mail.outbox.crowded() {
             return;
         }
         let worker = &mut self.workers[at];
         let mut bytes = [0; 8];
         let mut n = 0;
-        for _ in 0..worker.room() {
+        for _ in 0..worker.room().min(most) {
             let Some(index) = mail.take() else { break };
             bytes[n * 4..n * 4 + 4].copy_from_slice(&index.to_le_bytes());
             n += 1;
-            if worker.running().is_none() {
-                self.begun.get_or_insert(now);
-            }
-            worker.given(index, now);
+            worker.give(index, now);
         }
-        if n > 0 && (&worker.channel).write_all(&bytes[..n * 4]).is_err() {
+        if n == 0 {
+            return;
+        }
+        self.begun.get_or_insert(now);
+        if (&worker.channel).write_all(&bytes[..n * 4]).is_err() {
             // It has closed its end; its death is told by the descriptor, and gives both indices back or fails them.
             tracing::debug!("worker {} takes no more work", worker.number);
         }
     }
 
-    /// Gives everybody what there is: one each first, so that a second one never waits while a neighbour is idle.
+    /// Gives everybody what there is; little is given one each, so that a second one never waits while a neighbour is idle.
     pub fn feed_all(&mut self, mail: &mut Mail, now: Instant) {
-        if mail.queue.is_empty() {
-            return;
-        }
-        for idle in [true, false] {
-            for at in 0..self.workers.len() {
-                if self.workers[at].running().is_none() == idle {
-                    self.feed(at, mail, now);
-                }
+        let most = self.share(mail);
+        for at in 0..self.workers.len() {
+            if mail.queue.is_empty() {
+                return;
             }
+            self.feed(at, most, mail, now);
         }
+    }
+
+    /// How many indices one worker may be given at a time: two only while there are enough for everybody.
+    fn share(&self, mail: &Mail) -> usize {
+        let enough = 2 * self.workers.len();
+        let there = mail
+            .queue
+            .iter()
+            .take(enough)
+            .map(|(a, b)| (b - a) as usize);
+        if there.sum::<usize>() >= enough { 2 } else { 1 }
     }
 
     /// A worker is dead, or is to be (L2). Everything that it had said is heard first.
@@ -350,27 +398,55 @@ impl PoolRun {
             }
             None => Cause::Died { how: how.into() },
         };
-        if let Some(next) = worker.waiting() {
-            mail.put_back(next); // L1
+        let begun = worker.begun();
+        let ran = begun.checked_sub(1).map(|last| worker.with_it()[last]);
+        // What it had not begun (L1), and what it had finished and not told: run again, nobody's failure.
+        for index in worker.with_it().iter().rev().filter(|i| Some(**i) != ran) {
+            mail.put_back(*index);
         }
-        if let Some(index) = worker.running() {
+        if let Some(index) = ran {
             let text = cause.to_string();
-            note_error(&self.site, &self.node, worker.number, Some(index), text.as_bytes(), b"");
+            note_error(
+                &self.site,
+                &self.node,
+                worker.number,
+                Some(index),
+                text.as_bytes(),
+                b"",
+            );
             mail.outbox.failed(index, cause, cx.now);
         } else if !self.stopping && !self.draining && !worker.init_counted {
             // In init(), or between two indices: counted alike, so that nothing dies and is replaced for ever.
-            let when = if worker.ready { "while it was idle" } else { "in init()" };
+            let when = if worker.ready {
+                "while it was idle"
+            } else {
+                "in init()"
+            };
             let message = match &cause {
                 Cause::Died { how } => format!("the worker died {when}: {how}"),
                 other => other.to_string(),
             };
-            note_error(&self.site, &self.node, worker.number, None, message.as_bytes(), b"");
+            note_error(
+                &self.site,
+                &self.node,
+                worker.number,
+                None,
+                message.as_bytes(),
+                b"",
+            );
             self.init_failed(&message, cx);
         }
         worker.drop_work();
-        let _ = rustix::event::epoll::delete(cx.epoll, &worker.channel);
+        if worker.closed.is_none() {
+            let _ = rustix::event::epoll::delete(cx.epoll, &worker.channel);
+        }
         let _ = rustix::event::epoll::delete(cx.epoll, &worker.pidfd);
-        let (site, slot, number, pid) = (self.site.clone(), self.slot, worker.number, worker.child.id());
+        let (site, slot, number, pid) = (
+            self.site.clone(),
+            self.slot,
+            worker.number,
+            worker.child.id(),
+        );
         cx.news.run(move || {
             site.cage.kill_part(&Self::part(number), pid);
             News::WorkerGone { slot, number }
@@ -381,12 +457,16 @@ impl PoolRun {
     }
 
     /// One more read of a dead worker's channel: `Ok(true)` when it brought something.
-    fn heard_more(&mut self, at: usize, mail: &mut Mail, cx: &mut Context<'_>) -> Result<bool, String> {
-        let before = self.workers[at].running();
-        let ready = self.workers[at].ready;
+    fn heard_more(
+        &mut self,
+        at: usize,
+        mail: &mut Mail,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, String> {
+        let before = (self.workers[at].with_it().len(), self.workers[at].ready);
         let open = self.read(at, mail, cx)?;
-        let moved = self.workers[at].running() != before || self.workers[at].ready != ready;
-        Ok(open && moved)
+        let after = (self.workers[at].with_it().len(), self.workers[at].ready);
+        Ok(open && before != after)
     }
 
     /// A worker's tree is gone: its last words are read, and another takes its place.
@@ -409,11 +489,14 @@ impl PoolRun {
     }
 
     fn limit_of(&self, worker: &Worker) -> Option<Instant> {
+        if worker.closed.is_some() {
+            return worker.closed;
+        }
         let timeout = Duration::from_millis(self.pool.timeout_ms);
-        match (worker.ready, worker.running()) {
+        match (worker.ready, worker.with_it().is_empty()) {
             (false, _) => Some(worker.since + timeout * 3 + INIT_EXTRA),
-            (true, Some(_)) => Some(worker.since + timeout),
-            (true, None) => None,
+            (true, false) => Some(worker.since + timeout),
+            (true, true) => None,
         }
     }
 
@@ -424,15 +507,23 @@ impl PoolRun {
             .iter()
             .position(|w| self.limit_of(w).is_some_and(|l| l <= cx.now))
         {
+            if self.workers[at].closed.is_some() {
+                self.died(at, None, mail, cx);
+                continue;
+            }
             // An answer may lie in the channel: the worker was in time then, and we were late.
             if let Ok(true) = self.heard_more(at, mail, cx) {
-                self.feed(at, mail, cx.now);
+                let most = self.share(mail);
+                self.feed(at, most, mail, cx.now);
                 continue;
             }
             if !self.workers[at].ready {
                 self.workers[at].init_counted = true;
                 let limit = Duration::from_millis(self.pool.timeout_ms) * 3 + INIT_EXTRA;
-                self.init_failed(&format!("init() took longer than {} s", limit.as_secs()), cx);
+                self.init_failed(
+                    &format!("init() took longer than {} s", limit.as_secs()),
+                    cx,
+                );
             }
             let limit = Millis(self.pool.timeout_ms);
             self.died(at, Some(Cause::TimedOut { limit }), mail, cx);
@@ -457,22 +548,30 @@ impl PoolRun {
         }
     }
 
-    /// Whether a worker runs something.
+    /// Whether a worker has something to run.
     pub fn busy(&self) -> bool {
-        self.workers.iter().any(|w| w.running().is_some())
+        self.workers.iter().any(|w| !w.with_it().is_empty())
     }
 
-    /// What runs now.
-    pub fn started(&self) -> Ranges {
-        let mut all: Vec<u32> = self.workers.iter().filter_map(Worker::running).collect();
+    /// What has begun and is not answered, and whether everything given has begun.
+    fn started(&self) -> (Ranges, bool) {
+        let mut all = Vec::new();
+        let mut whole = true;
+        for worker in self.workers.iter().filter(|w| !w.with_it().is_empty()) {
+            let begun = worker.begun();
+            all.extend_from_slice(&worker.with_it()[..begun]);
+            whole &= begun > 0;
+        }
         all.sort_unstable();
-        all.into_iter().collect()
+        (all.into_iter().collect(), whole)
     }
 
-    /// What runs now, to be told with a message: nothing new is due until another index begins.
-    pub fn tell_started(&mut self) -> Ranges {
-        self.begun = None;
-        self.told = self.started();
+    /// What has begun, to be told with a message: nothing new is due until another index is given.
+    pub fn tell_started(&mut self, now: Instant) -> Ranges {
+        let (started, whole) = self.started();
+        // A worker that has not got to its index yet is looked at again.
+        self.begun = (!whole).then_some(now);
+        self.told = started;
         self.told.clone()
     }
 
@@ -483,14 +582,14 @@ impl PoolRun {
 
     /// Whether what runs differs from what was told.
     pub fn started_changed(&self) -> bool {
-        self.started() != self.told
+        self.started().0 != self.told
     }
 
     /// Asks every worker to end: idle ones by closing their channel, busy ones by SIGTERM.
     pub fn ask_to_end(&mut self) {
         self.stopping = true;
         for worker in &self.workers {
-            if worker.running().is_some() || !worker.ready {
+            if !worker.with_it().is_empty() || !worker.ready {
                 proc::kill_group(worker.child.id(), Signal::TERM);
             } else {
                 let _ = worker.channel.shutdown(std::net::Shutdown::Write);
@@ -517,8 +616,9 @@ impl PoolRun {
     /// After the cage was emptied: reaps everybody and reads their last words.
     pub fn bury(&mut self, mail: &mut Mail, cx: &mut Context<'_>) {
         for mut worker in self.workers.drain(..).chain(self.dying.drain(..)) {
-            if let Some(next) = worker.waiting() {
-                mail.put_back(next);
+            let begun = worker.begun();
+            for index in worker.with_it()[begun..].iter().rev() {
+                mail.put_back(*index);
             }
             let _ = worker.child.wait();
             for pump in worker.pumps.iter_mut().flatten() {
@@ -547,7 +647,14 @@ fn split(payload: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Adds to `logs/user/error/<node>/processNNN.txt`.
-fn note_error(site: &Site, node: &str, number: u32, index: Option<u32>, message: &[u8], trace: &[u8]) {
+fn note_error(
+    site: &Site,
+    node: &str,
+    number: u32,
+    index: Option<u32>,
+    message: &[u8],
+    trace: &[u8],
+) {
     let name = PoolRun::part(number);
     let path = format!("logs/user/error/{node}/{name}.txt");
     let mut log = LogFile::new(site.order.artifacts.join(path));

@@ -16,11 +16,11 @@ use rustix::fs::{Mode, chown};
 use rustix::process::{Gid, Uid};
 use std::{
     ffi::OsString,
-    fs,
+    fs::{self, File},
     io::{self, PipeReader, PipeWriter},
     os::unix::{
         ffi::OsStrExt,
-        fs::{DirBuilderExt, PermissionsExt, symlink},
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
         net::UnixStream,
     },
     path::{Path, PathBuf},
@@ -42,6 +42,8 @@ pub struct Launched {
     pub child: Child,
     /// A worker's channel.
     pub channel: Option<UnixStream>,
+    /// Where a worker counts what it has begun.
+    pub progress: Option<File>,
     /// Its standard output (a command: both streams).
     pub out: PipeReader,
     /// Its standard error, where it has a file of its own.
@@ -56,6 +58,7 @@ pub struct Site {
     /// Its cage.
     pub cage: Cage,
     folder: PathBuf,
+    user: Option<(u32, u32)>,
     variables: Vec<(OsString, OsString)>,
     line: String,
     settings: String,
@@ -116,12 +119,17 @@ impl Site {
                 _ => {}
             }
             // The agent's umask is 022; what is the user's alone is closed one level below (S1).
-            fs::DirBuilder::new().recursive(true).mode(0o711).create(&folder)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o711)
+                .create(&folder)?;
             for own in ["work", "home", "tmp"] {
                 own_folder(&folder.join(own), user)?;
             }
-            for ours in ["out", "in", "model"] {
-                fs::DirBuilder::new().mode(0o711).create(folder.join(ours))?;
+            for ours in ["out", "in", "model", "progress"] {
+                fs::DirBuilder::new()
+                    .mode(0o711)
+                    .create(folder.join(ours))?;
             }
             fs::set_permissions(folder.join("model"), fs::Permissions::from_mode(0o755))
         };
@@ -130,7 +138,9 @@ impl Site {
         let work = folder.join("work");
         if let Some(code) = &order.code {
             tell("copying code");
-            mine(user).folder(code, &work).map_err(|e| fail("code", e))?;
+            mine(user)
+                .folder(code, &work)
+                .map_err(|e| fail("code", e))?;
         }
         let mut paths = Vec::new();
         for (name, input) in &order.inputs {
@@ -188,6 +198,7 @@ impl Site {
             order,
             cage,
             folder,
+            user,
             variables,
             line,
             settings,
@@ -208,6 +219,7 @@ impl Site {
         Ok(Launched {
             child,
             channel: None,
+            progress: None,
             out,
             err: None,
         })
@@ -222,9 +234,11 @@ impl Site {
         ours.set_nonblocking(true)?;
         let (out, out_writer) = io::pipe()?;
         let (err, err_writer) = io::pipe()?;
+        let (path, progress) = self.progress(part)?;
         let args = [
             pool.runtime.to_string_lossy().into_owned(),
             self.settings.clone(),
+            path.to_string_lossy().into_owned(),
         ];
         // Workers take the node's GPUs in turn.
         let gpus = &self.order.gpus;
@@ -246,9 +260,27 @@ impl Site {
         Ok(Launched {
             child,
             channel: Some(ours),
+            progress: Some(progress),
             out,
             err: Some(err),
         })
+    }
+
+    /// The page on which a worker counts: a file of its own that the agent holds open.
+    fn progress(&self, part: &str) -> io::Result<(PathBuf, File)> {
+        let path = self.folder.join("progress").join(part);
+        let file = File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.set_len(4096)?;
+        if let Some((uid, gid)) = self.user {
+            rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        }
+        Ok((path, file))
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are one call of spawn")]
@@ -262,16 +294,17 @@ impl Site {
         err: PipeWriter,
         extra: &[(&str, &str)],
     ) -> io::Result<Child> {
-        self.cage.spawn(part, program, args, |command: &mut Command| {
-            command
-                .env_clear()
-                .envs(self.variables.iter().map(|(k, v)| (k, v)))
-                .envs(extra.iter().copied())
-                .current_dir(self.folder.join("work"))
-                .stdin(stdin)
-                .stdout(Stdio::from(out))
-                .stderr(Stdio::from(err));
-        })
+        self.cage
+            .spawn(part, program, args, |command: &mut Command| {
+                command
+                    .env_clear()
+                    .envs(self.variables.iter().map(|(k, v)| (k, v)))
+                    .envs(extra.iter().copied())
+                    .current_dir(self.folder.join("work"))
+                    .stdin(stdin)
+                    .stdout(Stdio::from(out))
+                    .stderr(Stdio::from(err));
+            })
     }
 
     /// Copies what changed in `outputs/` and `logs/` to the artifacts (S3).
@@ -335,7 +368,10 @@ fn mine(user: Option<(u32, u32)>) -> Copy<'static> {
 }
 
 fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)?;
     if let Some((uid, gid)) = user {
         chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
@@ -452,7 +488,10 @@ fn variables(
     set("AZUREML_RUN_ID", task.job.name().into());
     set("AZUREML_ATTEMPT", task.attempt.0.to_string().into());
     set("AZUREML_NODE_ID", config.node.to_string().into());
-    set("AZUREML_PROCESS_NAME", format!("rank_{}", order.rank).into());
+    set(
+        "AZUREML_PROCESS_NAME",
+        format!("rank_{}", order.rank).into(),
+    );
     if order.model.is_some() {
         set("AZUREML_MODEL_DIR", folder.join("model").into());
     }

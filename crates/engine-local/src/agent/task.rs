@@ -12,10 +12,7 @@ use super::{
     site::{self, Site},
 };
 use crate::protocol::{self, NodeConfig, Order, Report, Stage, Up, Work};
-use model::{
-    Ranges, TaskId,
-    engine::Exit,
-};
+use model::{Ranges, TaskId, engine::Exit};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -134,7 +131,12 @@ impl Task {
         self.dirty = true;
         self.staging = true;
         self.dir = ground.dir.clone();
-        let (id, slot, node, order) = (self.id.clone(), self.slot, self.node.clone(), Arc::new(order));
+        let (id, slot, node, order) = (
+            self.id.clone(),
+            self.slot,
+            self.node.clone(),
+            Arc::new(order),
+        );
         let news = cx.news.clone();
         cx.news.run(move || {
             let result = stage(&ground, &id, &node, &order, &|what| {
@@ -422,27 +424,27 @@ impl Task {
         }
     }
 
-    fn started(&mut self) -> Ranges {
+    fn started(&mut self, now: Instant) -> Ranges {
         match &mut self.run {
-            Run::Pool(pool) => pool.tell_started(),
+            Run::Pool(pool) => pool.tell_started(now),
             Run::Command(_) | Run::None => Ranges::new(),
         }
     }
 
-    fn report(&mut self) -> Report {
+    fn report(&mut self, now: Instant) -> Report {
         Report {
             task: self.id.clone(),
             stage: self.stage.clone(),
             lent: self.mail.lent,
-            started: self.started(),
+            started: self.started(now),
             acked: self.mail.outbox.acked(),
             held: Vec::new(),
         }
     }
 
     /// Everything about it, for a new server.
-    pub fn report_whole(&mut self) -> Report {
-        let mut report = self.report();
+    pub fn report_whole(&mut self, now: Instant) -> Report {
+        let mut report = self.report(now);
         if self.waiting() {
             report.held.clone_from(&self.held);
         }
@@ -451,8 +453,8 @@ impl Task {
     }
 
     /// Its unacknowledged parcels, for a new server.
-    pub fn write_parcels(&mut self, out: &mut Vec<u8>) {
-        let started = self.started();
+    pub fn write_parcels(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let started = self.started(now);
         for parcel in self.mail.outbox.waiting() {
             protocol::write_parcel(out, &self.id, parcel, self.mail.lent, &started);
         }
@@ -467,18 +469,20 @@ impl Task {
         };
         let idle_or_old = due.is_some_and(|d| d <= now || !busy) || self.mail.outbox.full();
         if idle_or_old && let Some(parcel) = self.mail.outbox.close() {
-            let started = self.started();
+            let started = self.started(now);
             if let Some(out) = out.as_deref_mut() {
                 protocol::write_parcel(out, &self.id, &parcel, self.mail.lent, &started);
             }
         } else if started_due.is_some_and(|d| d <= now) {
             let changed = matches!(&self.run, Run::Pool(pool) if pool.started_changed());
             self.dirty |= changed;
-            let _ = self.started();
+            let _ = self.started(now);
         }
-        if self.dirty && let Some(out) = out {
+        if self.dirty
+            && let Some(out) = out
+        {
             self.dirty = false;
-            let report = self.report();
+            let report = self.report(now);
             protocol::write(out, &Up::State(Box::new(report)));
         }
     }

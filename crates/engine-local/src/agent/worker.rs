@@ -1,6 +1,6 @@
 //! One Python worker: what it runs, what it answers.
 //!
-//! K1 at most two indices are with a worker, and the older one is the one that runs (batch.py P1);
+//! K1 at most two indices are with a worker; how many of them it has begun stands on its page of progress (batch.py P1);
 //! K2 an answer for anything else ends the worker: its words make no sense any more.
 
 use super::{logs::Pump, token};
@@ -10,10 +10,11 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 use std::{
+    fs::File,
     io,
     os::{
         fd::OwnedFd,
-        unix::{net::UnixStream, process::ExitStatusExt},
+        unix::{fs::FileExt, net::UnixStream, process::ExitStatusExt},
     },
     process::Child,
     time::{Duration, Instant},
@@ -26,6 +27,10 @@ const MAX_ANSWER: usize = 65 << 20;
 /// A worker gets a second index in advance when the last one took less. Longer ones gain nothing from it, and an index
 /// that waits behind a slow one could have been run by a neighbour.
 pub const QUICK: Duration = Duration::from_millis(5);
+
+/// Below this a worker gets its next two indices together, when both are answered: then one message and one wake-up serve
+/// two. `batch.py` sends their answers together under the same limit.
+pub const TINY: Duration = Duration::from_micros(50);
 
 /// A worker process.
 #[derive(Debug)]
@@ -42,16 +47,21 @@ pub struct Worker {
     pub pumps: [Option<Pump>; 2],
     /// Bytes of an answer that is not whole yet.
     partial: Vec<u8>,
-    running: [u32; 2],
+    given: [u32; 2],
     with_it: usize,
+    /// Indices answered since its start, as its page counts those begun.
+    answered: u32,
+    progress: File,
     /// Since when the older index runs, or, before `ready`, since when it initialises.
     pub since: Instant,
     /// `init()` is through.
     pub ready: bool,
     /// Its failure in `init()` has been counted.
     pub init_counted: bool,
-    /// The last index was quick.
-    pub quick: bool,
+    /// What the last index took.
+    pub took: Duration,
+    /// Its channel is closed: its end is expected until then.
+    pub closed: Option<Instant>,
 }
 
 /// A whole answer.
@@ -65,6 +75,8 @@ pub struct Answer<'a> {
     pub items: u32,
     /// Rows.
     pub rows: u32,
+    /// What `run()` took.
+    pub took: Duration,
     /// Rows or text.
     pub payload: &'a [u8],
 }
@@ -91,6 +103,7 @@ impl Worker {
         number: u32,
         child: Child,
         channel: UnixStream,
+        progress: File,
         pumps: [Option<Pump>; 2],
         now: Instant,
     ) -> io::Result<Worker> {
@@ -102,20 +115,33 @@ impl Worker {
             channel,
             pumps,
             partial: Vec::new(),
-            running: [0; 2],
+            given: [0; 2],
             with_it: 0,
+            answered: 0,
+            progress,
             since: now,
             ready: false,
             init_counted: false,
-            quick: false,
+            took: Duration::MAX, // not known yet: one at a time
+            closed: None,
         })
     }
 
     /// Puts its descriptors into the loop.
     pub fn watch(&self, epoll: &OwnedFd, slot: u32) -> io::Result<()> {
         let data = |kind| epoll::EventData::new_u64(token(kind, slot, self.number));
-        epoll::add(epoll, &self.channel, data(super::CHANNEL), epoll::EventFlags::IN)?;
-        epoll::add(epoll, &self.pidfd, data(super::WORKER), epoll::EventFlags::IN)?;
+        epoll::add(
+            epoll,
+            &self.channel,
+            data(super::CHANNEL),
+            epoll::EventFlags::IN,
+        )?;
+        epoll::add(
+            epoll,
+            &self.pidfd,
+            data(super::WORKER),
+            epoll::EventFlags::IN,
+        )?;
         for (pump, kind) in self.pumps.iter().zip([super::OUT, super::ERR]) {
             if let Some(pump) = pump {
                 epoll::add(epoll, &pump.pipe, data(kind), epoll::EventFlags::IN)?;
@@ -124,39 +150,53 @@ impl Worker {
         Ok(())
     }
 
-    /// The index that runs.
-    pub fn running(&self) -> Option<u32> {
-        (self.with_it > 0).then(|| self.running[0])
+    /// The indices that it has and has not answered, oldest first.
+    pub fn with_it(&self) -> &[u32] {
+        &self.given[..self.with_it]
     }
-    /// The index that waits in the pipe.
-    pub fn waiting(&self) -> Option<u32> {
-        (self.with_it > 1).then(|| self.running[1])
+    /// How many of those it has begun. The last one begun is the one that runs.
+    pub fn begun(&self) -> usize {
+        let mut count = [0; 4];
+        match self.progress.read_exact_at(&mut count, 0) {
+            Ok(()) => {
+                let begun = u32::from_ne_bytes(count).wrapping_sub(self.answered);
+                usize::try_from(begun).map_or(self.with_it, |n| n.min(self.with_it))
+            }
+            Err(_) => self.with_it.min(1),
+        }
     }
     /// How many it may be given.
     pub fn room(&self) -> usize {
-        match (self.ready, self.with_it) {
-            (false, _) => 0,
-            (true, 0) => 1 + usize::from(self.quick),
-            (true, 1) => usize::from(self.quick),
-            (true, _) => 0,
+        if !self.ready || self.closed.is_some() {
+            return 0;
+        }
+        match self.with_it {
+            0 if self.took < QUICK => 2,
+            0 => 1,
+            1 if self.took < QUICK && self.took >= TINY => 1,
+            _ => 0,
         }
     }
     /// Notes an index as sent.
-    pub fn given(&mut self, index: u32, now: Instant) {
+    pub fn give(&mut self, index: u32, now: Instant) {
         if self.with_it == 0 {
             self.since = now;
         }
-        self.running[self.with_it] = index;
+        self.given[self.with_it] = index;
         self.with_it += 1;
     }
-    /// Notes the running index as answered (K2).
-    pub fn answered(&mut self, index: u32, now: Instant) -> Result<(), String> {
-        if self.running() != Some(index) {
-            return Err(format!("it answered index {index}, which it does not run"));
+    /// Notes the oldest index as answered (K2).
+    pub fn answered(&mut self, answer: &Answer<'_>, now: Instant) -> Result<(), String> {
+        if self.with_it().first() != Some(&answer.index) {
+            return Err(format!(
+                "it answered index {}, which it does not run",
+                answer.index
+            ));
         }
-        self.quick = now.duration_since(self.since) < QUICK;
-        self.running[0] = self.running[1];
+        self.took = answer.took;
+        self.given[0] = self.given[1];
         self.with_it -= 1;
+        self.answered = self.answered.wrapping_add(1);
         self.since = now;
         Ok(())
     }
@@ -205,7 +245,8 @@ impl Worker {
             let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else {
                 return Ok(bytes.len());
             };
-            let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+            let word =
+                |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
             let len = word(16) as usize;
             if len > MAX_ANSWER {
                 return Err(format!("it announced an answer of {len} bytes"));
@@ -221,6 +262,7 @@ impl Worker {
                     index: word(4),
                     items: word(8),
                     rows: word(12),
+                    took: Duration::from_micros(u64::from(word(20))),
                     payload,
                 },
             )?;

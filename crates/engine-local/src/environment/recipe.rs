@@ -63,7 +63,16 @@ const NAMES: [(&str, &str); 9] = [
 ];
 /// Conda packages that are no Python packages, or belong to conda itself.
 const NOT_PIP: [&str; 10] = [
-    "pip", "cudatoolkit", "cudnn", "libgcc", "libgcc-ng", "libstdcxx-ng", "mkl", "openssl", "conda", "gcc",
+    "pip",
+    "cudatoolkit",
+    "cudnn",
+    "libgcc",
+    "libgcc-ng",
+    "libstdcxx-ng",
+    "mkl",
+    "openssl",
+    "conda",
+    "gcc",
 ];
 
 /// The recipe of a task's environment.
@@ -75,8 +84,8 @@ pub fn of(spec: &TaskSpec, model: Option<&Path>) -> Result<Recipe, String> {
             conda(text).map_err(|e| format!("environment {label}: conda file: {e}"))
         }
         Packages::OfModel => {
-            let folder =
-                model.ok_or_else(|| format!("environment {label}: there is no model to read it from"))?;
+            let folder = model
+                .ok_or_else(|| format!("environment {label}: there is no model to read it from"))?;
             of_model(folder).map_err(|e| format!("environment {label}: {e}"))
         }
     }
@@ -92,16 +101,20 @@ fn of_model(folder: &Path) -> Result<Recipe, String> {
         (None, Some(text)) => conda(&text).map_err(|e| format!("conda.yaml of the model: {e}"))?,
         (None, None) => {
             return Err(
-                "the model has neither requirements.txt nor conda.yaml beside its MLmodel".to_owned(),
+                "the model has neither requirements.txt nor conda.yaml beside its MLmodel"
+                    .to_owned(),
             );
         }
     };
     if let Some(text) = read("python_env.yaml") {
-        let env: PythonEnv =
-            serde_saphyr::from_str(&text).map_err(|e| format!("python_env.yaml of the model: {e}"))?;
+        let env: PythonEnv = serde_saphyr::from_str(&text)
+            .map_err(|e| format!("python_env.yaml of the model: {e}"))?;
         recipe.python = env.python.or(recipe.python);
         // `-r requirements.txt` is what stands there; anything else is a requirement.
-        let more = env.dependencies.into_iter().filter(|d| !d.starts_with("-r"));
+        let more = env
+            .dependencies
+            .into_iter()
+            .filter(|d| !d.starts_with("-r"));
         recipe.requirements.extend(more);
     }
     limit(recipe)
@@ -166,9 +179,9 @@ fn one(text: &str, recipe: &mut Recipe) {
         return;
     }
     if NOT_PIP.contains(&name.as_str()) || name.starts_with("lib") {
-        recipe
-            .notes
-            .push(format!("conda package {text:?} is not a pip package and is left out"));
+        recipe.notes.push(format!(
+            "conda package {text:?} is not a pip package and is left out"
+        ));
         return;
     }
     let name = NAMES

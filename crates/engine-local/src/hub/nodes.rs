@@ -7,10 +7,7 @@ use crate::{
     protocol::{Down, NodeConfig, Report},
     record::{self, AgentRecord},
 };
-use model::{
-    NodeId, NodeSpec, Time,
-    engine::NodeSeen,
-};
+use model::{NodeId, NodeSpec, Time, engine::NodeSeen};
 use rustix::event::epoll;
 use std::{
     collections::BTreeSet,
@@ -87,7 +84,9 @@ impl Node {
 }
 
 fn wall() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -250,7 +249,10 @@ impl Hub {
             shared.news(News::Dead(id));
             node::remove(&rest);
         };
-        if let Err(e) = std::thread::Builder::new().name("node-end".into()).spawn(end) {
+        if let Err(e) = std::thread::Builder::new()
+            .name("node-end".into())
+            .spawn(end)
+        {
             // What is not done now is done by the next server's scan; the node stays visible until then.
             tracing::error!("a node cannot be ended: {e}");
         }
@@ -375,7 +377,11 @@ impl Hub {
 
     /// When the loop must look again.
     pub fn due(&self) -> Instant {
-        let evict = self.nodes.values().filter(|n| !n.dying).filter_map(|n| n.evict);
+        let evict = self
+            .nodes
+            .values()
+            .filter(|n| !n.dying)
+            .filter_map(|n| n.evict);
         let evict = evict.map(|(_, at)| at);
         evict.chain([self.judged + TICK]).min().unwrap_or(self.turn)
     }

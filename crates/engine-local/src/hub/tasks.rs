@@ -10,14 +10,9 @@ use crate::{
     resolve,
 };
 use model::{
-    Mailbox, NodeId, Parcel, Phase, Ranges, TaskId, TaskSeen, TaskSpec,
-    engine::Placement,
+    Mailbox, NodeId, Parcel, Phase, Ranges, TaskId, TaskSeen, TaskSpec, engine::Placement,
 };
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 /// A task as the hub knows it.
 pub struct Entry {
@@ -74,7 +69,11 @@ impl Hub {
             return;
         }
         let node = placement.node.clone();
-        if !self.nodes.get(&node).is_some_and(super::nodes::Node::takes_tasks) {
+        if !self
+            .nodes
+            .get(&node)
+            .is_some_and(super::nodes::Node::takes_tasks)
+        {
             return; // the node is gone or does not work: that is what is observed
         }
         let held = Arc::new(Held { placement, spec });
@@ -143,8 +142,11 @@ impl Hub {
             .map(|n| n.gpus.clone())
             .unwrap_or_default();
         let environments = self.environments.clone();
-        let (blobs, runtime, variables) =
-            (self.blobs.clone(), self.runtime.clone(), self.variables.clone());
+        let (blobs, runtime, variables) = (
+            self.blobs.clone(),
+            self.runtime.clone(),
+            self.variables.clone(),
+        );
         let id = task.clone();
         let resolve = move |prepared: Prepared, environments: &crate::environment::Environments| {
             let given = resolve::Given {
@@ -160,7 +162,10 @@ impl Hub {
         };
         let spec = entry.held.as_ref().map(|h| h.spec.clone());
         let Some(spec) = spec else { return };
-        let model = spec.model.as_ref().and_then(|m| self.blobs.local(&m.source));
+        let model = spec
+            .model
+            .as_ref()
+            .and_then(|m| self.blobs.local(&m.source));
         if let Some(prepared) = environments.ready(&spec, model.as_deref()) {
             let order = prepared.and_then(|p| resolve(p, &environments));
             return self.prepared(task, order, Instant::now());
@@ -175,7 +180,10 @@ impl Hub {
                 .and_then(|p| resolve(p, &environments));
             shared.news(News::Prepared(task.clone(), order));
         };
-        if let Err(e) = std::thread::Builder::new().name("environment".into()).spawn(build) {
+        if let Err(e) = std::thread::Builder::new()
+            .name("environment".into())
+            .spawn(build)
+        {
             tracing::error!("an environment cannot be built: {e}");
         }
     }
@@ -338,7 +346,13 @@ impl Hub {
         let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
-        if entry.seen.mailbox.parcels.first().is_some_and(|p| p.seq <= seq) {
+        if entry
+            .seen
+            .mailbox
+            .parcels
+            .first()
+            .is_some_and(|p| p.seq <= seq)
+        {
             entry.seen.mailbox.parcels.retain(|p| p.seq > seq);
             self.quiet_tasks.insert(task.clone());
         }

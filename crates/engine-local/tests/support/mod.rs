@@ -1,7 +1,10 @@
 //! A server side for tests: `Local` on a fresh folder, with the agent of `examples/agent.rs`.
 
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::allow_attributes, reason = "an expectation would fail where everything is used")]
+#![allow(
+    clippy::allow_attributes,
+    reason = "an expectation would fail where everything is used"
+)]
 
 use engine_local::{Local, LocalConfig, confine::Kind};
 use model::{
@@ -33,7 +36,9 @@ pub struct Folder(pub PathBuf);
 
 impl Blobs for Folder {
     fn write(&self, _: &BlobPath) -> Result<Box<dyn BlobWriter>, BlobError> {
-        Err(BlobError::Io(io::Error::other("the engine writes no blobs")))
+        Err(BlobError::Io(io::Error::other(
+            "the engine writes no blobs",
+        )))
     }
     fn info(&self, path: &BlobPath) -> Result<BlobInfo, BlobError> {
         Err(BlobError::NotFound(path.clone()))
@@ -88,7 +93,12 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(local) = &self.local {
             let nodes: Vec<_> = local.observe().nodes.keys().cloned().collect();
-            local.apply(nodes.iter().map(|n| Action::Evict(n.clone(), Time(0))).collect());
+            local.apply(
+                nodes
+                    .iter()
+                    .map(|n| Action::Evict(n.clone(), Time(0)))
+                    .collect(),
+            );
             let end = Instant::now() + LIMIT;
             while local.observe().nodes.size() > 0 && Instant::now() < end {
                 self.bell.wait(Duration::from_millis(20));
@@ -102,7 +112,12 @@ impl Drop for Rig {
 fn exe() -> PathBuf {
     // target/debug/deps/<test> → target/debug/examples/agent, which `cargo test` builds.
     let own = std::env::current_exe().unwrap();
-    let exe = own.parent().unwrap().parent().unwrap().join("examples/agent");
+    let exe = own
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples/agent");
     assert!(exe.is_file(), "{} is built by `cargo test`", exe.display());
     exe
 }
@@ -114,10 +129,15 @@ impl Rig {
     pub fn with(name: &str, kind: Option<Kind>, own_uid: Option<bool>) -> Rig {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("zaffre-engine-{}-{n}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("zaffre-engine-{}-{n}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         let blobs = dir.join("data/blobs");
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&blobs).unwrap();
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&blobs)
+            .unwrap();
         let mut rig = Rig {
             dir,
             blobs,
@@ -174,11 +194,9 @@ impl Rig {
     pub fn node(&self, ordinal: u32) -> NodeId {
         let id = node(ordinal);
         self.apply(Action::AddNode(id.clone(), node_spec()));
-        self.wait("the node comes up", |seen| {
-            match seen.nodes.get(&id) {
-                Some(NodeSeen::Broken { why }) => panic!("{why}"),
-                other => (other == Some(&NodeSeen::Up)).then_some(()),
-            }
+        self.wait("the node comes up", |seen| match seen.nodes.get(&id) {
+            Some(NodeSeen::Broken { why }) => panic!("{why}"),
+            other => (other == Some(&NodeSeen::Up)).then_some(()),
         });
         id
     }
@@ -257,9 +275,11 @@ impl Rig {
         self.apply(Action::Start(task.clone(), placement, Arc::new(spec)));
     }
     pub fn exit(&self, task: &TaskId) -> Exit {
-        self.wait("the task exits", |seen| match &seen.tasks.get(task)?.phase {
-            Phase::Exited(exit) => Some(exit.clone()),
-            Phase::Preparing { .. } | Phase::Running => None,
+        self.wait("the task exits", |seen| {
+            match &seen.tasks.get(task)?.phase {
+                Phase::Exited(exit) => Some(exit.clone()),
+                Phase::Preparing { .. } | Phase::Running => None,
+            }
         })
     }
     /// Runs a command to its end.
@@ -269,7 +289,9 @@ impl Rig {
         self.start(&task, &id, spec);
         let exit = self.exit(&task);
         self.apply(Action::Forget(task.clone()));
-        self.wait("the task is forgotten", |seen| (!seen.tasks.contains_key(&task)).then_some(()));
+        self.wait("the task is forgotten", |seen| {
+            (!seen.tasks.contains_key(&task)).then_some(())
+        });
         exit
     }
     pub fn running(&self, task: &TaskId) {
@@ -356,7 +378,13 @@ impl Collected {
             let bytes = &parcel.rows[at..end];
             at = end;
             let text = String::from_utf8_lossy(bytes).into_owned();
-            assert_eq!(done.rows as usize, text.matches('\n').count().max(done.rows as usize).min(done.rows as usize));
+            assert_eq!(
+                done.rows as usize,
+                text.matches('\n')
+                    .count()
+                    .max(done.rows as usize)
+                    .min(done.rows as usize)
+            );
             if self.rows.insert(done.index, text).is_some() {
                 self.doubled.push(done.index);
             }
@@ -434,8 +462,11 @@ pub fn with_command_line(needle: &str) -> Vec<u32> {
         .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != own && alive(*pid))
         .filter(|pid| {
-            fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(needle))
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+                String::from_utf8_lossy(&line)
+                    .replace('\0', " ")
+                    .contains(needle)
+            })
         })
         .collect()
 }
