@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p engine-local --bench dispatch [-- N [GROUP]]` prints wall and CPU time (user and system of server,
 //! agent and workers) per mini-batch. Compare with `bench/dispatchfloor N python group 2` of the shared folder.
+//! `-- commands [N]` runs N times `/bin/true` as commands, one after the other: compare with `floors spawn N`.
 
 use engine_local::{Local, LocalConfig};
 use model::{
@@ -84,7 +85,11 @@ fn main() -> ExitCode {
     let n = numbers.first().copied().unwrap_or(100_000);
     let group = numbers.get(1).copied().unwrap_or(1);
     let dir = std::env::temp_dir().join(format!("zaffre-dispatch-{}", std::process::id()));
-    let done = run(&dir, n, group);
+    let done = if args.iter().any(|a| a == "commands") {
+        commands(&dir, numbers.first().copied().unwrap_or(200))
+    } else {
+        run(&dir, n, group)
+    };
     let _ = fs::remove_dir_all(&dir);
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -111,55 +116,16 @@ fn run(dir: &std::path::Path, n: u32, group: u32) -> io::Result<()> {
         blobs.join("code/score.py"),
         "def run(batch):\n    return batch\n",
     )?;
-    let bell = port::Bell::new();
-    let begun = Instant::now();
-    let local = Local::new(
-        LocalConfig {
-            data: dir.join("data"),
-            blobs: Arc::new(Folder(blobs)),
-            exe: std::env::current_exe()?,
-            home: dir.join("home"),
-            variables: BTreeMap::new(),
-            confinement: None,
-            own_uid: None,
-        },
-        bell.clone(),
-    )
-    .map_err(io::Error::other)?;
+    let rig = Rig::open(dir, blobs)?;
+    let Rig {
+        local, node, up, ..
+    } = &rig;
     let w = Workspace::new("s", "g", "w");
-    let node = NodeId {
-        compute: Id::new(&w, "c"),
-        ordinal: 0,
-        incarnation: 0,
-    };
-    let size = Size {
-        name: "Standard_DS3_v2".into(),
-        family: "standardDSv2Family".into(),
-        cores: 4,
-        memory: Bytes(14 << 30),
-        gpus: 0,
-    };
-    let tier = Tier::LowPriority;
-    local.apply(vec![Action::AddNode(node.clone(), NodeSpec { size, tier })]);
     let task = TaskId {
         job: Id::new(&w, "bench"),
         index: 0,
         attempt: Attempt(1),
     };
-    let wait = |what: &str, look: &mut dyn FnMut() -> bool| -> io::Result<()> {
-        let end = Instant::now() + LIMIT;
-        while !look() {
-            if Instant::now() > end {
-                return Err(io::Error::other(format!("{what} did not happen")));
-            }
-            bell.wait(Duration::from_millis(50));
-        }
-        Ok(())
-    };
-    wait("the node", &mut || {
-        local.observe().nodes.get(&node) == Some(&NodeSeen::Up)
-    })?;
-    let up = begun.elapsed();
     let placement = Placement {
         node: node.clone(),
         gang: Vec::new(),
@@ -169,7 +135,7 @@ fn run(dir: &std::path::Path, n: u32, group: u32) -> io::Result<()> {
         placement,
         Arc::new(spec(group)),
     )]);
-    wait("the pool", &mut || {
+    rig.wait("the pool", &mut || {
         local
             .observe()
             .tasks
@@ -199,7 +165,7 @@ fn run(dir: &std::path::Path, n: u32, group: u32) -> io::Result<()> {
             local.apply(vec![Action::Lend(task.clone(), lend, Ranges::span(0, 2))]);
             lent = 2;
         }
-        bell.wait(Duration::from_millis(50));
+        rig.bell.wait(Duration::from_millis(50));
         let seen = local.observe();
         let Some(seen) = seen.tasks.get(&task) else {
             return Err(io::Error::other("the task is gone"));
@@ -239,10 +205,144 @@ fn run(dir: &std::path::Path, n: u32, group: u32) -> io::Result<()> {
     for (who, pid) in [("server", std::process::id()), ("agent", agent)] {
         writeln!(out, "  {who}: {:.2} us", seconds(pid) * 1e6 / f64::from(n))?;
     }
-    local.apply(vec![Action::Evict(node.clone(), Time(0))]);
-    wait("the end", &mut || {
-        !local.observe().nodes.contains_key(&node)
-    })
+    rig.end()
+}
+
+/// An engine with one node.
+struct Rig {
+    local: Local,
+    bell: port::Bell,
+    node: NodeId,
+    up: Duration,
+}
+
+impl Rig {
+    fn open(dir: &std::path::Path, blobs: PathBuf) -> io::Result<Rig> {
+        let bell = port::Bell::new();
+        let begun = Instant::now();
+        let config = LocalConfig {
+            data: dir.join("data"),
+            blobs: Arc::new(Folder(blobs)),
+            exe: std::env::current_exe()?,
+            home: dir.join("home"),
+            variables: BTreeMap::new(),
+            confinement: None,
+            own_uid: None,
+        };
+        let local = Local::new(config, bell.clone()).map_err(io::Error::other)?;
+        let node = NodeId {
+            compute: Id::new(&Workspace::new("s", "g", "w"), "c"),
+            ordinal: 0,
+            incarnation: 0,
+        };
+        let size = Size {
+            name: "Standard_DS3_v2".into(),
+            family: "standardDSv2Family".into(),
+            cores: 4,
+            memory: Bytes(14 << 30),
+            gpus: 0,
+        };
+        let tier = Tier::LowPriority;
+        local.apply(vec![Action::AddNode(node.clone(), NodeSpec { size, tier })]);
+        let mut rig = Rig {
+            local,
+            bell,
+            node,
+            up: Duration::ZERO,
+        };
+        rig.wait("the node", &mut || {
+            rig.local.observe().nodes.get(&rig.node) == Some(&NodeSeen::Up)
+        })?;
+        rig.up = begun.elapsed();
+        Ok(rig)
+    }
+
+    fn wait(&self, what: &str, look: &mut dyn FnMut() -> bool) -> io::Result<()> {
+        let end = Instant::now() + LIMIT;
+        while !look() {
+            if Instant::now() > end {
+                return Err(io::Error::other(format!("{what} did not happen")));
+            }
+            self.bell.wait(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> io::Result<()> {
+        let node = &self.node;
+        self.local.apply(vec![Action::Evict(node.clone(), Time(0))]);
+        self.wait("the end", &mut || {
+            !self.local.observe().nodes.contains_key(node)
+        })
+    }
+}
+
+/// N commands, one after the other.
+fn commands(dir: &std::path::Path, n: u32) -> io::Result<()> {
+    let blobs = dir.join("data/blobs");
+    fs::create_dir_all(&blobs)?;
+    let begun = Instant::now();
+    let rig = Rig::open(dir, blobs)?;
+    let agent = agent_pid(dir)?;
+    let w = Workspace::new("s", "g", "w");
+    let (mut first, mut clock, mut cpu) = (Duration::ZERO, Instant::now(), 0.0);
+    for i in 0..=n {
+        if i == 1 {
+            first = begun.elapsed();
+            clock = Instant::now();
+            cpu = cpu_with_dead(agent);
+        }
+        let task = TaskId {
+            job: Id::new(&w, format!("job{i}")),
+            index: 0,
+            attempt: Attempt(1),
+        };
+        let placement = Placement {
+            node: rig.node.clone(),
+            gang: Vec::new(),
+        };
+        let mut command = spec(1);
+        command.program = Program::Command {
+            line: "/bin/true".into(),
+        };
+        command.code = None;
+        command.inputs.clear();
+        rig.local.apply(vec![Action::Start(
+            task.clone(),
+            placement,
+            Arc::new(command),
+        )]);
+        rig.wait("the command", &mut || {
+            matches!(
+                rig.local.observe().tasks.get(&task).map(|t| &t.phase),
+                Some(Phase::Exited(_))
+            )
+        })?;
+        rig.local.apply(vec![Action::Forget(task)]);
+    }
+    let wall = clock.elapsed().as_secs_f64() * 1e6 / f64::from(n);
+    let cpu = (cpu_with_dead(agent) - cpu) * 1e6 / f64::from(n);
+    writeln!(
+        io::stdout(),
+        "commands: n={n} first_ms={:.1} wall_us={wall:.0} cpu_us={cpu:.0}",
+        first.as_secs_f64() * 1e3
+    )?;
+    rig.end()
+}
+
+/// Seconds of CPU of this process, of the agent, and of all that the agent has waited for.
+fn cpu_with_dead(agent: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{agent}/stat")).unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .map(|f| f.parse().unwrap_or(0.0))
+        .collect();
+    // utime, stime, cutime, cstime in ticks of 10 ms; our own finer.
+    let ticks: f64 = fields.get(11..15).unwrap_or_default().iter().sum();
+    seconds(std::process::id()) + ticks / 100.0
 }
 
 fn spec(group: u32) -> TaskSpec {

@@ -19,6 +19,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -28,6 +29,8 @@ pub const MAX_PROCESSES: u64 = 4096;
 const DEATH: Duration = Duration::from_secs(10);
 /// Period of CPU quotas, microseconds: the kernel's own default.
 const PERIOD_US: u64 = 100_000;
+/// Cores of this machine; asking again costs a dozen system calls.
+static CORES: OnceLock<u64> = OnceLock::new();
 /// Environment variable by which strays are found: node, task and worker.
 pub const MARK: &str = "ZAFFRE_TASK_MARK";
 
@@ -201,7 +204,8 @@ impl Cage {
     /// Makes the groups with their limits.
     pub fn make(plan: Plan) -> io::Result<Cage> {
         let mut cage = Cage { plan };
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let cores = CORES
+            .get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
         // A quota above what the machine has limits nothing, and every level of cpu groups costs time at each wake-up.
         if cage.plan.cpu >= cores * 1000 {
             cage.plan.cpu = 0;

@@ -15,15 +15,15 @@ use model::TaskId;
 use rustix::fs::{Mode, chown};
 use rustix::process::{Gid, Uid};
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, PipeReader, PipeWriter},
+    io::{self, PipeReader, PipeWriter, Read},
     os::unix::{
         ffi::OsStrExt,
         fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink},
         net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
 };
@@ -113,6 +113,16 @@ impl Site {
         let user = ground.uid.map(|uid| (uid, group_of(task)));
         let fail = |what: &str, e: io::Error| format!("{what}: {e}");
 
+        let copies = order
+            .inputs
+            .iter()
+            .any(|(_, i)| matches!(i, Input::Copy(_)));
+        let inputs = order.inputs.iter().map(|(name, _)| name);
+        let outputs = order.outputs.iter().map(|o| &o.name);
+        if let Some(name) = inputs.chain(outputs).find(|n| !is_name(n)) {
+            return Err(format!("{name:?} cannot be the name of an input or output"));
+        }
+
         let make = || -> io::Result<()> {
             match fs::remove_dir_all(&folder) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -126,12 +136,18 @@ impl Site {
             for own in ["work", "home", "tmp"] {
                 own_folder(&folder.join(own), user)?;
             }
-            for ours in ["out", "in", "model", "progress"] {
-                fs::DirBuilder::new()
-                    .mode(0o711)
-                    .create(folder.join(ours))?;
+            for (ours, needed) in [
+                ("out", !order.outputs.is_empty()),
+                ("in", copies),
+                ("model", order.model.is_some()),
+                ("progress", matches!(order.work, Work::Pool(_))),
+            ] {
+                if needed {
+                    let mode = if ours == "model" { 0o755 } else { 0o711 };
+                    fs::DirBuilder::new().mode(mode).create(folder.join(ours))?;
+                }
             }
-            fs::set_permissions(folder.join("model"), fs::Permissions::from_mode(0o755))
+            Ok(())
         };
         make().map_err(|e| fail("the task's folder cannot be made", e))?;
 
@@ -209,13 +225,20 @@ impl Site {
     pub fn launch_command(&self) -> io::Result<Launched> {
         let (out, writer) = io::pipe()?;
         let err = writer.try_clone()?;
-        let shell = ["/bin/bash", "/usr/bin/bash", "/bin/sh"]
-            .into_iter()
-            .map(Path::new)
-            .find(|p| p.exists())
-            .ok_or_else(|| io::Error::other("there is neither bash nor sh"))?;
-        let args = ["-c".to_owned(), self.line.clone()];
-        let child = self.launch("main", shell, &args, Stdio::null(), writer, err, &[])?;
+        let path = self.variables.iter().rev().find(|(k, _)| k == "PATH");
+        let path = path.map(|(_, v)| v.as_os_str()).unwrap_or_default();
+        let (program, args) = match plain(&self.line, &self.folder.join("work"), path) {
+            Some(plain) => plain,
+            None => {
+                let shell = ["/bin/bash", "/usr/bin/bash", "/bin/sh"]
+                    .into_iter()
+                    .map(PathBuf::from)
+                    .find(|p| p.exists())
+                    .ok_or_else(|| io::Error::other("there is neither bash nor sh"))?;
+                (shell, vec!["-c".to_owned(), self.line.clone()])
+            }
+        };
+        let child = self.launch("main", &program, &args, Stdio::null(), writer, err, &[])?;
         Ok(Launched {
             child,
             channel: None,
@@ -358,6 +381,47 @@ impl Site {
     }
 }
 
+/// Whether a name can be one folder: it becomes part of a path.
+fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// The program and the words of a line that no shell has to read: plain words, the first one a program. Starting a shell
+/// costs more than starting most programs; whatever looks like more than words is left to it.
+fn plain(line: &str, work: &Path, path: &OsStr) -> Option<(PathBuf, Vec<String>)> {
+    /// Words that bash takes for its own before it looks for a program.
+    const SHELLS_OWN: &str = "alias bg bind break builtin caller case cd command compgen complete compopt continue \
+        coproc declare dirs disown do done echo elif else enable esac eval exec exit export false fc fg fi for function \
+        getopts hash help history if in jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly \
+        return select set shift shopt source suspend test then time times trap true type typeset ulimit umask unalias \
+        unset until wait while";
+    let safe = |c: char| c.is_ascii_alphanumeric() || " _./:@%+,-=".contains(c);
+    if !line.chars().all(safe) {
+        return None;
+    }
+    let mut words = line.split(' ').filter(|w| !w.is_empty());
+    let first = words.next()?;
+    if first.contains('=')
+        || SHELLS_OWN.split_ascii_whitespace().any(|w| w == first)
+        || first == "."
+    {
+        return None;
+    }
+    let program = if first.contains('/') {
+        work.join(first)
+    } else {
+        let mut found = std::env::split_paths(path).map(|folder| folder.join(first));
+        found.find(|p| p.is_file())?
+    };
+    // What the kernel runs by itself; for anything else, and for every error, the shell has the words.
+    let meta = fs::metadata(&program).ok()?;
+    let mut head = [0; 4];
+    File::open(&program).ok()?.read_exact(&mut head).ok()?;
+    let runs = meta.permissions().mode() & 0o111 == 0o111
+        && (head == *b"\x7fELF" || head.starts_with(b"#!/"));
+    runs.then(|| (program, words.map(str::to_owned).collect()))
+}
+
 fn mine(user: Option<(u32, u32)>) -> Copy<'static> {
     Copy {
         owner: user.map(|(uid, _)| uid),
@@ -479,6 +543,7 @@ fn variables(
     path.push(":");
     path.push(&order.shims);
     set("PATH", path);
+    set("PWD", folder.join("work").into());
     set("HOME", folder.join("home").into());
     set("TMPDIR", folder.join("tmp").into());
     set("LANG", "C.UTF-8".into());
@@ -539,6 +604,16 @@ fn pool_settings(
 ) -> Result<String, String> {
     let root = std::str::from_utf8(pool.root.as_os_str().as_bytes())
         .map_err(|_| format!("input {}: its folder is not UTF-8", pool.root.display()))?;
+    let parts = pool.script.iter().flat_map(|s| Path::new(s).components());
+    if parts
+        .into_iter()
+        .any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(format!(
+            "scoring script {:?} does not lie in the code folder",
+            pool.script.as_deref().unwrap_or_default()
+        ));
+    }
     let script = pool.script.as_ref().map(|s| work.join(s));
     if let Some(script) = &script
         && !script.is_file()
@@ -580,6 +655,40 @@ fn shared(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_plain_words_are_run_without_a_shell() {
+        let (work, path) = (Path::new("/"), OsStr::new("/nowhere:/bin:/usr/bin"));
+        let run = |line: &str| plain(line, work, path).map(|(p, w)| (p.display().to_string(), w));
+        assert_eq!(run("/bin/true"), Some(("/bin/true".into(), vec![])));
+        let ls = run("  ls -l  a=b ./x ").unwrap();
+        assert!(ls.0.ends_with("/ls"), "{ls:?}");
+        assert_eq!(ls.1, ["-l", "a=b", "./x"]);
+        for shell in [
+            "true",
+            "echo x",
+            "ls *",
+            "ls $HOME",
+            "ls ~",
+            "A=b ls",
+            "ls; ls",
+            "ls > x",
+            "ls\nls",
+            "ls 'a'",
+            "nothing-here",
+            "/etc/passwd",
+            "",
+            "ls {a,b}",
+            "!ls",
+            "ls #x",
+            ". x",
+            "exec ls",
+            "ls & ls",
+            "ls \\x",
+        ] {
+            assert_eq!(run(shell), None, "{shell}");
+        }
+    }
 
     #[test]
     fn expressions_become_paths_and_unknown_ones_are_named() {

@@ -165,6 +165,9 @@ fn one(text: &str, recipe: &mut Recipe) {
         return;
     }
     if name == "python" {
+        if rest.starts_with(['<', '>', '!', '~']) {
+            return; // a range: the Python that is there is taken, and the packages say when it does not do
+        }
         let digits: String = rest
             .chars()
             .skip_while(|c| !c.is_ascii_digit())
@@ -249,5 +252,6 @@ mod tests {
         assert!(conda("dependencies: 7").is_err());
         assert!(conda("- a").is_err());
         assert!(conda("dependencies: []").unwrap().is_empty());
+        assert!(conda("dependencies: ['python>=3.8']").unwrap().is_empty());
     }
 }
