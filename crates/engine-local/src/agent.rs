@@ -134,7 +134,13 @@ impl Run for Arc<Helpers> {
         let own = self.clone();
         let started = std::thread::Builder::new()
             .name("helper".into())
-            .spawn(move || own.push(work()));
+            .spawn(move || {
+                match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+                    Ok(news) => own.push(news),
+                    // Whoever waits for these news would wait for ever: a lost node is better than a stuck task.
+                    Err(_) => std::process::abort(),
+                }
+            });
         if let Err(e) = started {
             // Without threads nothing can be started or ended here: the node is of no use, and says so by going.
             panic!("no helper thread can be started: {e}");

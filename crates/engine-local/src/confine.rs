@@ -7,10 +7,7 @@
 //! C2 a cage holds one task; a worker of a pool has a part of its own, so that its children can be ended apart;
 //! C3 the agent itself is never in a cage: what the user does to it cannot stop the agent.
 
-use crate::{
-    launcher::{self, Settings},
-    proc,
-};
+use crate::{launcher::Settings, proc};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -216,7 +213,8 @@ impl Cage {
             *cpu = None;
         }
         for folder in cage.folders() {
-            fs::create_dir_all(&folder)?;
+            // The server's folder goes with its last node, perhaps this moment: then it is made again.
+            fs::create_dir_all(&folder).or_else(|_| fs::create_dir_all(&folder))?;
         }
         let Plan {
             name, memory, cpu, ..
@@ -465,11 +463,16 @@ pub fn kill_group_tree(kind: &Kind, name: &str) {
     }
 }
 
-/// Removes the groups below `name`; what is still in use stays for the next sweep.
+/// Removes the groups below `name`, and those above it that hold nothing else; what is in use stays for the next sweep.
 pub fn remove_tree(kind: &Kind, name: &str) {
     for folder in folders(kind, name) {
         for cell in tree(&folder).into_iter().rev() {
             let _ = fs::remove_dir(cell);
+        }
+        for above in folder.ancestors().skip(1).take(name.matches('/').count()) {
+            if fs::remove_dir(above).is_err() {
+                break; // others are in it
+            }
         }
     }
 }
@@ -558,6 +561,3 @@ pub fn resident(leader: u32) -> u64 {
         .map(|s| s.rss_pages * page)
         .sum()
 }
-
-/// The launcher's status when it could not set a limit.
-pub const LAUNCH_FAILED: i32 = launcher::FAILED as i32;

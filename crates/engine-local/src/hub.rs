@@ -279,7 +279,7 @@ impl Hub {
                 )
             };
             for news in news {
-                self.take_news(news, now);
+                self.take_news(news);
             }
             for action in actions {
                 self.act(action, now);
@@ -470,11 +470,11 @@ impl Hub {
         }
     }
 
-    fn take_news(&mut self, news: News, now: Instant) {
+    fn take_news(&mut self, news: News) {
         match news {
             News::Dead(id) => self.dead(&id),
             News::Preparing(task, what) => self.preparing(&task, what),
-            News::Prepared(task, order) => self.prepared(&task, order, now),
+            News::Prepared(task, order) => self.prepared(&task, order),
         }
     }
 

@@ -139,7 +139,13 @@ impl Local {
         let shared = hub.shared();
         let thread = std::thread::Builder::new()
             .name("engine-hub".into())
-            .spawn(move || hub.serve());
+            .spawn(move || {
+                let run = std::panic::AssertUnwindSafe(|| hub.serve());
+                if std::panic::catch_unwind(run).is_err() {
+                    // A server whose engine stands still looks alive and does nothing; started again, it adopts all.
+                    std::process::abort();
+                }
+            });
         let thread = at(&data, thread)?;
         shared.wait_settled();
         Ok(Local {

@@ -405,6 +405,109 @@ fn a_new_server_adopts_what_runs() {
 }
 
 #[test]
+fn a_node_that_died_with_its_server_is_buried_by_the_next() {
+    for kind in kinds() {
+        let mut rig = Rig::with("both", kind, None);
+        let node = rig.node(0);
+        rig.start(
+            &task(1),
+            &node,
+            rig.command("echo $$ > outputs/pid; setsid sleep 600 & echo $! > outputs/child; wait"),
+        );
+        let pid = read_number(&wait_for_file(&rig, "pid")).unwrap();
+        let child = read_number(&wait_for_file(&rig, "child")).unwrap();
+        let agent = rig.agent_pid(&node);
+        rig.close();
+        std::process::Command::new("kill")
+            .args(["-9", &agent.to_string()])
+            .status()
+            .unwrap();
+        rig.open();
+        let seen = rig.local().observe();
+        assert!(
+            seen.nodes.is_empty() && seen.tasks.is_empty(),
+            "{:?}",
+            seen.nodes
+        );
+        for pid in [pid, child, agent] {
+            assert!(!alive(pid), "{pid} is still there");
+        }
+    }
+}
+
+#[test]
+fn an_empty_node_is_let_go() {
+    let rig = Rig::new("leave");
+    let node = rig.node(0);
+    let agent = rig.agent_pid(&node);
+    rig.apply(Action::RemoveNode(node.clone()));
+    rig.apply(Action::RemoveNode(node.clone()));
+    rig.wait("the node is gone", |seen| {
+        (!seen.nodes.contains_key(&node)).then_some(())
+    });
+    assert!(!alive(agent));
+    assert!(rig.dir.join("data/nodes").read_dir().unwrap().all(|e| {
+        let name = e.unwrap().file_name();
+        name == "lock" || name.to_string_lossy().starts_with(".dead-")
+    }));
+}
+
+#[test]
+fn ranks_of_a_gang_know_each_other_and_log_apart() {
+    let rig = Rig::new("gang");
+    let gang = vec![rig.node(0), rig.node(1)];
+    for (index, node) in (0..).zip(&gang) {
+        let placement = model::engine::Placement {
+            node: node.clone(),
+            gang: gang.clone(),
+        };
+        let spec = rig.command(
+            "echo $RANK/$WORLD_SIZE $NODE_RANK $MASTER_ADDR:$MASTER_PORT $AZUREML_PROCESS_NAME",
+        );
+        let id = model::TaskId { index, ..task(1) };
+        rig.apply(Action::Start(id, placement, std::sync::Arc::new(spec)));
+    }
+    let mut ports = Vec::new();
+    for index in 0..2 {
+        let id = model::TaskId { index, ..task(1) };
+        assert_eq!(rig.exit(&id), Exit::Code(0));
+        let log = rig.text(&format!(
+            "runs/job/user_logs/std_log_process_{index:02}.txt"
+        ));
+        let said = log.lines().last().unwrap().to_owned();
+        assert!(
+            said.starts_with(&format!("{index}/2 {index} 127.0.0.1:")),
+            "{said}"
+        );
+        assert!(said.ends_with(&format!("rank_{index}")), "{said}");
+        ports.push(said.split(' ').nth(2).unwrap().to_owned());
+    }
+    assert_eq!(ports[0], ports[1]);
+}
+
+#[test]
+fn descriptors_that_were_left_open_do_not_reach_a_job() {
+    let rig = Rig::new("leak");
+    // As in a server that somebody started with a descriptor left open.
+    let careless = fs::File::open("/etc/passwd").unwrap();
+    rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
+    let exit = rig.run(rig.command("ls -l /proc/self/fd; ls -l /proc/$PPID/fd; exit 0"));
+    assert_eq!(exit, Exit::Code(0));
+    let log = rig.text("runs/job/user_logs/std_log.txt");
+    assert!(!log.contains("/etc/passwd"), "{log}");
+    let agent = rig.agent_pid(&support::node(0));
+    let open = fs::read_dir(format!("/proc/{agent}/fd")).unwrap();
+    for fd in open.flatten() {
+        let to = fs::read_link(fd.path()).unwrap_or_default();
+        assert_ne!(
+            to,
+            std::path::Path::new("/etc/passwd"),
+            "the agent holds it"
+        );
+    }
+}
+
+#[test]
 fn a_second_server_on_the_folder_is_refused() {
     let rig = Rig::new("second");
     let config = engine_local::LocalConfig {

@@ -162,16 +162,14 @@ impl PoolRun {
         &mut self,
         number: u32,
         launched: Result<Launched, String>,
-        mail: &mut Mail,
         cx: &mut Context<'_>,
     ) {
         self.launching -= 1;
         let watched = launched.and_then(|l| self.adopt(number, l, cx).map_err(|e| e.to_string()));
         if let Err(e) = watched {
-            self.init_failed(&format!("a worker cannot be started: {e}"), cx);
+            self.init_failed(&format!("a worker cannot be started: {e}"));
             self.replace(cx);
         }
-        let _ = mail;
     }
 
     fn adopt(&mut self, number: u32, l: Launched, cx: &Context<'_>) -> std::io::Result<()> {
@@ -207,7 +205,7 @@ impl PoolRun {
         }
     }
 
-    fn init_failed(&mut self, message: &str, _cx: &Context<'_>) {
+    fn init_failed(&mut self, message: &str) {
         self.failures += 1;
         self.first_failure.get_or_insert_with(|| message.into());
         if self.failures >= INIT_TRIES * self.pool.workers.max(1) && self.over.is_none() {
@@ -264,7 +262,7 @@ impl PoolRun {
     /// Reads once; every whole answer lands in the outbox.
     fn read(&mut self, at: usize, mail: &mut Mail, cx: &mut Context<'_>) -> Result<bool, String> {
         let now = cx.now;
-        let (failures, first_failure) = (&mut self.failures, &mut self.first_failure);
+        let failures = &mut self.failures;
         let (site, node, pool) = (&self.site, &self.node, &self.pool);
         let outbox = &mut mail.outbox;
         let mut failed_init = None;
@@ -322,9 +320,8 @@ impl PoolRun {
             Ok(())
         };
         let open = self.workers[at].read(cx.buffer, take);
-        let _ = first_failure;
         if let Some(message) = failed_init {
-            self.init_failed(&message, cx);
+            self.init_failed(&message);
         }
         open
     }
@@ -434,7 +431,7 @@ impl PoolRun {
                 message.as_bytes(),
                 b"",
             );
-            self.init_failed(&message, cx);
+            self.init_failed(&message);
         }
         worker.drop_work();
         if worker.closed.is_none() {
@@ -520,10 +517,7 @@ impl PoolRun {
             if !self.workers[at].ready {
                 self.workers[at].init_counted = true;
                 let limit = Duration::from_millis(self.pool.timeout_ms) * 3 + INIT_EXTRA;
-                self.init_failed(
-                    &format!("init() took longer than {} s", limit.as_secs()),
-                    cx,
-                );
+                self.init_failed(&format!("init() took longer than {} s", limit.as_secs()));
             }
             let limit = Millis(self.pool.timeout_ms);
             self.died(at, Some(Cause::TimedOut { limit }), mail, cx);

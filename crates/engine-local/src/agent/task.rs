@@ -163,7 +163,7 @@ impl Task {
                 number, launched, ..
             } => {
                 if let Run::Pool(pool) = &mut self.run {
-                    pool.launched(number, launched, &mut self.mail, cx);
+                    pool.launched(number, launched, cx);
                 }
             }
             News::WorkerGone { number, .. } => {

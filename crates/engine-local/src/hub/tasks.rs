@@ -12,7 +12,7 @@ use crate::{
 use model::{
     Mailbox, NodeId, Parcel, Phase, Ranges, TaskId, TaskSeen, TaskSpec, engine::Placement,
 };
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc};
 
 /// A task as the hub knows it.
 pub struct Entry {
@@ -168,7 +168,7 @@ impl Hub {
             .and_then(|m| self.blobs.local(&m.source));
         if let Some(prepared) = environments.ready(&spec, model.as_deref()) {
             let order = prepared.and_then(|p| resolve(p, &environments));
-            return self.prepared(task, order, Instant::now());
+            return self.prepared(task, order);
         }
         let (shared, task) = (self.shared.clone(), task.clone());
         let build = move || {
@@ -207,7 +207,6 @@ impl Hub {
         &mut self,
         task: &TaskId,
         outcome: Result<Box<crate::protocol::Order>, String>,
-        _now: Instant,
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
             entry.outcome = Some(outcome);

@@ -109,7 +109,7 @@ impl Drop for Rig {
     }
 }
 
-fn exe() -> PathBuf {
+pub fn exe() -> PathBuf {
     // target/debug/deps/<test> → target/debug/examples/agent, which `cargo test` builds.
     let own = std::env::current_exe().unwrap();
     let exe = own
