@@ -61,7 +61,10 @@ fn head_why(world: &World, compute: &ComputeId, seek: &Seek) -> Option<Why> {
             coming,
         });
     }
-    cluster.why.clone().or_else(|| cluster_full(world, compute))
+    cluster
+        .why
+        .clone()
+        .or_else(|| cluster_full(world, compute, 0))
 }
 
 impl Turning<'_> {

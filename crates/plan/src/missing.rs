@@ -114,9 +114,9 @@ fn start(world: &World, seen: &Observed, id: &TaskId, task: &TaskRecord, out: &m
     let Some(record) = world.view.runs.get(&id.job) else {
         return;
     };
-    let gang = match record.spec.work {
-        Work::Command => record.tasks.values().map(|t| t.node.clone()).collect(),
-        Work::Batch(_) => vec![task.node.clone()],
+    let gang = match world.lives.get(&id.job) {
+        Some(live) if live.batch.is_none() => live.gang.values().cloned().collect(),
+        _ => vec![task.node.clone()],
     };
     let placement = Placement {
         node: task.node.clone(),

@@ -1,7 +1,8 @@
 //! What follows for runs from the facts of a turn.
 
 use model::{
-    ComputeId, JobId, Outcome, RunEvent, RunState, Why, Work, batch::OnCapacityLoss, run::Kept,
+    ComputeId, JobId, Outcome, Phase, RunEvent, RunState, TaskId, Why, Work, batch::OnCapacityLoss,
+    run::Kept,
 };
 
 use crate::{
@@ -40,6 +41,29 @@ impl Turning<'_> {
                     Work::Command => self.command_step(job),
                     Work::Batch(_) => self.batch_step(job),
                 }
+                self.preparing(job);
+            }
+        }
+    }
+
+    /// While nothing of a run runs yet: what is being prepared, of its first task.
+    fn preparing(&mut self, job: &JobId) {
+        let Some(record) = self.world.run(job) else {
+            return;
+        };
+        let first = record.tasks.first_key_value();
+        let (RunState::Preparing, Some((&index, task))) = (&record.state, first) else {
+            return;
+        };
+        let id = TaskId {
+            job: job.clone(),
+            index,
+            attempt: task.attempt,
+        };
+        if let Some(Phase::Preparing { what }) = self.seen.tasks.get(&id).map(|t| &t.phase) {
+            let why = Some(Why::Preparing { what: what.clone() });
+            if record.why != why {
+                self.emit_run(job, RunEvent::Explained { why });
             }
         }
     }
@@ -80,9 +104,14 @@ impl Turning<'_> {
         }
     }
 
-    pub fn stop(&mut self, job: &JobId, task: model::TaskId) {
-        if self.world.task(&task).is_some_and(|t| !t.stopping) {
-            self.emit_run(job, RunEvent::Stopping { task });
+    pub fn stop(&mut self, job: &JobId, task: TaskId) {
+        let Some(known) = self.world.task(&task).filter(|t| !t.stopping) else {
+            return;
+        };
+        let (node, started) = (known.node.clone(), self.seen.tasks.contains_key(&task));
+        self.emit_run(job, RunEvent::Stopping { task: task.clone() });
+        if !started && self.seen.nodes.contains_key(&node) {
+            self.end(&task, &node); // it never came to be
         }
     }
 

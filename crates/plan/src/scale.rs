@@ -108,6 +108,19 @@ impl Turning<'_> {
         self.world.note_shortage(compute, why);
     }
 
+    /// Says anew what keeps a cluster from growing, after others have taken or freed cores.
+    pub fn note_shortage(&mut self, compute: &ComputeId) {
+        let (Some(pool), Some(cluster)) = (
+            self.world.pools.get(compute),
+            self.world.view.clusters.get(compute),
+        ) else {
+            return;
+        };
+        let missing = cluster.target.saturating_sub(pool.usable());
+        let (_, why) = grant(self.world, compute, missing, self.now);
+        self.world.note_shortage(compute, why);
+    }
+
     /// When a cluster has to be looked at again though nothing happens.
     pub fn next_look(&self, compute: &ComputeId) -> Option<Time> {
         let pool = self.world.pools.get(compute)?;
@@ -145,30 +158,33 @@ fn grant(world: &World, compute: &ComputeId, missing: u32, now: Time) -> (u32, O
     if let Some(until) = cluster.held_until.filter(|&until| now < until) {
         return (0, Some(Why::CapacityHeld { until }));
     }
-    let places = cluster.spec.max.saturating_sub(pool.existing());
-    let pausing = pool.kept.retry_at.is_some_and(|at| now < at);
-    if (pausing || (places == 0 && !pool.unusable.is_empty()))
-        && let Some((node, why)) = &pool.kept.broke
-    {
+    let broken = || {
+        let (node, why) = pool.kept.broke.as_ref()?;
         let message = format!("node {node} does not work: {why}");
-        return (
-            0,
-            Some(Why::Engine {
-                message: message.into(),
-            }),
-        );
+        Some(Why::Engine {
+            message: message.into(),
+        })
+    };
+    if pool.kept.retry_at.is_some_and(|at| now < at) {
+        return (0, broken()); // C4
     }
+    let places = cluster.spec.max.saturating_sub(pool.existing());
     let (granted, quota) = quota::allowed(world, compute, &cluster.spec, missing.min(places));
-    let full = || cluster_full(world, compute);
-    (granted, quota.or_else(|| (places < missing).then(full)?))
+    let full = || {
+        // A place that a broken node takes is free soon; what broke it is what the reader wants to know.
+        let broken = broken().filter(|_| !pool.unusable.is_empty());
+        broken.or_else(|| cluster_full(world, compute, granted))
+    };
+    let why = quota.or_else(|| if places < missing { full() } else { None });
+    (granted, why)
 }
 
-/// Every place of a cluster is taken, and by whom.
-pub(crate) fn cluster_full(world: &World, compute: &ComputeId) -> Option<Why> {
+/// Every place of a cluster is taken, and by whom; `more` nodes are about to be asked for.
+pub(crate) fn cluster_full(world: &World, compute: &ComputeId, more: u32) -> Option<Why> {
     let pool = world.pools.get(compute)?;
     let cluster = world.view.clusters.get(compute)?;
     Some(Why::ClusterFull {
-        nodes: count(pool.ordinals.len()),
+        nodes: count(pool.ordinals.len()) + more,
         max: cluster.spec.max,
         holders: pool
             .holding

@@ -39,7 +39,10 @@ impl Turning<'_> {
             self.grow(compute);
         }
         if std::mem::take(&mut self.world.usage_changed) {
-            look.extend(self.world.short.iter().cloned());
+            for compute in self.world.short.clone() {
+                self.note_shortage(&compute);
+                look.insert(compute);
+            }
         }
         for compute in &look {
             self.regard(compute);

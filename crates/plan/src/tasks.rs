@@ -19,10 +19,7 @@ impl Turning<'_> {
         };
         self.touch_run(&id.job);
         match &seen.phase {
-            Phase::Preparing { what } => {
-                self.shown(id);
-                self.preparing(id, what);
-            }
+            Phase::Preparing { .. } => self.shown(id),
             Phase::Running => {
                 if !running {
                     self.emit_run(&id.job, RunEvent::Started { task: id.clone() });
@@ -66,22 +63,6 @@ impl Turning<'_> {
     fn shown(&mut self, id: &TaskId) {
         if !self.world.shown_tasks.contains(id) {
             self.world.shown_tasks.insert(id.clone());
-        }
-    }
-
-    /// Says what is being prepared, of the first task that does not run yet.
-    fn preparing(&mut self, id: &TaskId, what: &str) {
-        let Some(record) = self.world.run(&id.job) else {
-            return;
-        };
-        let first = record.tasks.iter().find(|(_, t)| !t.running);
-        if record.state != RunState::Preparing || first.is_none_or(|(&index, _)| index != id.index)
-        {
-            return;
-        }
-        let why = Why::Preparing { what: what.into() };
-        if record.why.as_ref() != Some(&why) {
-            self.emit_run(&id.job, RunEvent::Explained { why: Some(why) });
         }
     }
 

@@ -155,13 +155,13 @@ impl Story {
     }
 
     fn node(&self, text: &str) -> NodeId {
-        let all = self.server.world.view.nodes.keys();
-        let found = all.cloned().find(|n| n.to_string() == text);
+        let mut all = self.server.world.view.nodes.keys();
+        let found = all.find(|n| n.to_string() == text).cloned();
         found.unwrap_or_else(|| panic!("no node {text}"))
     }
     fn task(&self, text: &str) -> TaskId {
-        let all = self.server.fake.tasks.keys();
-        let found = all.cloned().find(|t| t.to_string() == text);
+        let mut all = self.server.fake.tasks.keys();
+        let found = all.find(|t| t.to_string() == text).cloned();
         found.unwrap_or_else(|| panic!("no task {text}"))
     }
 
@@ -207,6 +207,7 @@ impl Story {
                 .map(|i| (i, 1))
                 .collect(),
             short: options.numbers("short").into_iter().collect(),
+            echo: false,
             crash_after: options
                 .has("crash_after")
                 .then(|| (options.number("crash_after", 1), Exit::Code(0))),
@@ -330,7 +331,7 @@ impl Story {
             if done.actions.is_empty() {
                 let mut all = self.server.fake.peek();
                 all.marks.all = true;
-                self.server.check_stable(&all);
+                self.server.check_stable(&all, &done.turn.events);
             }
             self.server.check_derived();
             if quiet && !first {

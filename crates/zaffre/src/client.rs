@@ -183,6 +183,12 @@ impl Client {
         body(accepted(self.send(request).await?).await?).await
     }
 
+    /// POST of something that must not happen twice: never repeated, whatever becomes of the connection (K1).
+    pub async fn post_once(&self, at: &str, json: &Value) -> Result<Value, Failure> {
+        let response = self.request(Method::POST, at)?.json(json).send().await;
+        body(accepted(response.map_err(|error| self.unreachable(&error))?).await?).await
+    }
+
     /// PATCH, only for what may be repeated.
     pub async fn patch(&self, at: &str, json: &Value) -> Result<Value, Failure> {
         body(

@@ -101,6 +101,13 @@ impl World {
             BatchEvent::Published { bytes } => progress.published = Some(*bytes),
         }
         progress.lent = batch.lent;
+        if let BatchEvent::Lent { task, .. }
+        | BatchEvent::Taken { task, .. }
+        | BatchEvent::Failed { task, .. }
+        | BatchEvent::Lost { task, .. } = event
+        {
+            live.weigh(task.index);
+        }
         self.reseat(job);
         Ok(())
     }

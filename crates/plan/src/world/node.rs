@@ -122,7 +122,7 @@ impl World {
             return;
         };
         if let Some(live) = self.lives.get_mut(&task.job)
-            && live.able.remove(&task.index)
+            && live.disable(task.index)
         {
             self.reseat(&task.job);
         }
@@ -150,7 +150,10 @@ impl World {
         };
         if let Some(pool) = self.pools.get_mut(&record.spec.compute) {
             pool.kept.breaks = 0;
-            pool.kept.broke = None;
+            pool.kept.retry_at = None;
+            if pool.kept.broke.take().is_some() {
+                self.dirty.insert(record.spec.compute.clone()); // it may have been what somebody waits for
+            }
         }
     }
 }

@@ -20,17 +20,41 @@ pub(crate) struct Live {
     pub seq: u64,
     /// The last attempt of each task index.
     pub attempts: BTreeMap<u32, Attempt>,
+    /// Where the ranks of a gang were placed last, those that have ended already too: every rank is told of all.
+    pub gang: BTreeMap<u32, NodeId>,
     /// Its mini-batches, if it is a batch run.
     pub batch: Option<Batch>,
     /// Tasks that may be given work: not stopping, on a node that stays. Derived (W2).
     #[serde(skip)]
     pub able: BTreeSet<u32>,
+    /// Those of them that are hosts and hold nothing. Derived (W2).
+    #[serde(skip)]
+    pub hungry: BTreeSet<u32>,
     /// Derived (W2).
     #[serde(skip)]
     pub seat: Seat,
 }
 
 impl Live {
+    /// A task may be given work from now on.
+    pub fn enable(&mut self, index: u32) {
+        self.able.insert(index);
+        self.weigh(index);
+    }
+    /// A task is given no more work; whether it was before.
+    pub fn disable(&mut self, index: u32) -> bool {
+        self.hungry.remove(&index);
+        self.able.remove(&index)
+    }
+    /// Finds anew whether a host holds nothing, after what it holds has changed.
+    pub fn weigh(&mut self, index: u32) {
+        let host = self.batch.as_ref().and_then(|b| b.hosts.get(&index));
+        if self.able.contains(&index) && host.is_some_and(|h| h.lends.is_empty()) {
+            self.hungry.insert(index);
+        } else {
+            self.hungry.remove(&index);
+        }
+    }
     /// The attempt that the next start of a task gets.
     pub fn next_attempt(&self, index: u32) -> Attempt {
         Attempt(self.attempts.get(&index).map_or(0, |a| a.0) + 1)
@@ -156,10 +180,12 @@ impl World {
             record.why = None;
         }
         live.attempts.insert(task.index, task.attempt);
-        live.able.insert(task.index);
         if let Some(batch) = &mut live.batch {
             batch.hosts.insert(task.index, Host::new(task.attempt));
+        } else {
+            live.gang.insert(task.index, node.clone());
         }
+        live.enable(task.index);
         Ok(())
     }
 
@@ -179,7 +205,7 @@ impl World {
     fn stopping(&mut self, job: &JobId, task: &TaskId) -> Result<(), Illegal> {
         let (record, live) = self.parts(job)?;
         live_task(record, task)?.stopping = true;
-        live.able.remove(&task.index);
+        live.disable(task.index);
         Ok(())
     }
 
@@ -188,26 +214,22 @@ impl World {
         let (record, live) = self.parts(job)?;
         let ended = live_task(record, task)?.clone();
         record.tasks.remove(&task.index);
-        let was_able = live.able.remove(&task.index);
+        let was_able = live.disable(task.index);
         match over {
             Over::Lost => record.preemptions += 1,
             Over::Ended => {}
         }
-        match (&mut live.batch, &mut record.progress) {
-            (Some(batch), Some(progress)) => {
-                progress.preemptions = record.preemptions;
-                give_back(batch, progress, task);
-                if matches!(over, Over::Ended) && was_able && !ended.stopping {
-                    batch.crashes += 1;
-                }
-                if record.tasks.is_empty() {
-                    requeue(&mut record.state);
-                }
+        if let (Some(batch), Some(progress)) = (&mut live.batch, &mut record.progress) {
+            progress.preemptions = record.preemptions;
+            give_back(batch, progress, task);
+            if matches!(over, Over::Ended) && was_able && !ended.stopping {
+                batch.crashes += 1;
             }
-            _ => match over {
-                Over::Lost => requeue(&mut record.state), // a gang starts again together
-                Over::Ended => {}
-            },
+            if record.tasks.is_empty() {
+                requeue(record);
+            }
+        } else if matches!(over, Over::Lost) {
+            requeue(record); // a gang starts again together
         }
         self.shown_tasks.remove(task);
         Ok(())
@@ -247,10 +269,14 @@ enum Over {
     Lost,
 }
 
-/// J3: a run whose nodes are lost waits again.
-fn requeue(state: &mut RunState) {
-    match state {
-        RunState::Preparing | RunState::Running => *state = RunState::Queued,
+/// J3: a run whose nodes are lost waits again; what for is found anew.
+fn requeue(record: &mut RunRecord) {
+    match record.state {
+        RunState::Preparing => {
+            record.state = RunState::Queued;
+            record.why = None;
+        }
+        RunState::Running => record.state = RunState::Queued,
         RunState::Queued | RunState::Canceling(_) | RunState::Done(_) => {}
     }
 }

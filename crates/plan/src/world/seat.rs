@@ -59,8 +59,8 @@ fn seat_of(record: &RunRecord, live: &Live, max: u32) -> Seat {
     seat
 }
 
-/// A batch run wants its hosts, and one more for each `workers_per_node` waiting mini-batches, up to `instances`.
-/// Hosts on nodes that are leaving do not count: they are given nothing more.
+/// A batch run wants its hosts, and one more for each `workers_per_node` waiting mini-batches that no host without work is
+/// there for, up to `instances`. Hosts on nodes that are leaving do not count: they are given nothing more.
 fn batch_seat(seat: &mut Seat, record: &RunRecord, live: &Live, spec: &BatchSpec) {
     let (Some(batch), Some(progress)) = (&live.batch, &record.progress) else {
         return;
@@ -76,7 +76,8 @@ fn batch_seat(seat: &mut Seat, record: &RunRecord, live: &Live, spec: &BatchSpec
     let hosts = count(live.able.len());
     let room = record.spec.instances.max(1).saturating_sub(hosts);
     let workers = spec.workers_per_node.max(1);
-    seat.need = room.min(batch.waiting().div_ceil(workers));
+    let useful = batch.waiting().div_ceil(workers);
+    seat.need = room.min(useful.saturating_sub(count(live.hungry.len())));
     seat.want = hosts + seat.need;
     seat.first = record.tasks.is_empty();
 }

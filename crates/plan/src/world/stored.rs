@@ -109,7 +109,7 @@ impl World {
         for (&index, task) in &record.tasks {
             let node = self.view.nodes.get(&task.node);
             if !task.stopping && node.is_some_and(|n| n.state.usable()) {
-                live.able.insert(index);
+                live.enable(index);
             }
         }
         if let Some(ended) = record.ended {
@@ -133,66 +133,77 @@ impl World {
         };
         for live in again.lives.values_mut() {
             live.able.clear();
+            live.hungry.clear();
             live.seat = super::seat::Seat::default();
         }
         for (id, pool) in &self.pools {
             let kept = pool.kept.clone();
-            again.pools.insert(
-                id.clone(),
-                Pool {
-                    kept,
-                    ..Pool::default()
-                },
-            );
+            let pool = Pool {
+                kept,
+                ..Pool::default()
+            };
+            again.pools.insert(id.clone(), pool);
         }
         again.derive();
         let mut wrong = Vec::new();
-        let mut differ = |what: &str, a: String, b: String| {
-            if a != b {
-                wrong.push(format!("{what}: kept {a}, derived {b}"));
-            }
-        };
-        for (id, pool) in &self.pools {
-            differ(
-                &format!("pool {id}"),
-                format!("{pool:?}"),
-                format!("{:?}", again.pools.get(id).unwrap_or(&Pool::default())),
-            );
-        }
-        for (id, live) in &self.lives {
-            let other = again.lives.get(id);
-            let seat = |l: &Live| format!("{:?} {:?}", l.able, l.seat);
-            differ(
-                &format!("run {id}"),
-                seat(live),
-                other.map(seat).unwrap_or_default(),
-            );
-        }
-        let usage = |w: &World| {
+        differ(&mut wrong, "pools", &self.pools, &again.pools);
+        differ(&mut wrong, "lives", &self.lives, &again.lives);
+        differ(&mut wrong, "active runs", &self.active, &again.active);
+        differ(&mut wrong, "finished runs", &self.finished, &again.finished);
+        let used = |w: &World| {
             let used = w.usage.iter();
             let used = used.filter(|(_, u)| u.low_priority + u.dedicated > 0);
-            format!("{:?}", used.collect::<Vec<_>>())
+            used.map(|(k, u)| (k.clone(), u.clone()))
+                .collect::<BTreeMap<_, _>>()
         };
-        differ("usage", usage(self), usage(&again));
-        differ(
-            "active",
-            format!("{:?}", self.active),
-            format!("{:?}", again.active),
-        );
-        differ(
-            "finished",
-            format!("{:?}", self.finished),
-            format!("{:?}", again.finished),
-        );
-        for (id, cluster) in self.view.clusters.iter() {
-            let other = again.view.clusters.get(id).map_or(0, |c| c.target);
-            differ(
-                &format!("target of {id}"),
-                cluster.target.to_string(),
-                other.to_string(),
-            );
-        }
+        differ(&mut wrong, "usage", &used(self), &used(&again));
+        let targets = |w: &World| {
+            w.view
+                .clusters
+                .values()
+                .map(|c| c.target)
+                .collect::<Vec<_>>()
+        };
+        differ(&mut wrong, "targets", &targets(self), &targets(&again));
         self.audit_batches(&mut wrong);
+        wrong
+    }
+
+    /// Where the facts of two Worlds differ, if they do. For tests.
+    #[doc(hidden)]
+    pub fn facts_differ(&self, other: &World) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let clusters = |w: &World| {
+            let all = w.view.clusters.values();
+            let fact = all.map(|c| model::ClusterRecord {
+                why: None, // W3
+                ..(**c).clone()
+            });
+            fact.collect::<Vec<_>>()
+        };
+        let runs = |w: &World| {
+            let all = w.view.runs.values().map(|r| {
+                let mut r = r.clone();
+                if r.progress.as_ref().is_some_and(|p| p.started != 0)
+                    && let Some(progress) = &mut Arc::make_mut(&mut r).progress
+                {
+                    progress.started = 0; // W3
+                }
+                r
+            });
+            all.collect::<Vec<_>>()
+        };
+        differ(&mut wrong, "clusters", &clusters(self), &clusters(other));
+        differ(&mut wrong, "runs", &runs(self), &runs(other));
+        let nodes = |w: &World| w.view.nodes.values().cloned().collect::<Vec<_>>();
+        differ(&mut wrong, "nodes", &nodes(self), &nodes(other));
+        let quotas = |w: &World| w.view.quotas.values().cloned().collect::<Vec<_>>();
+        differ(&mut wrong, "quotas", &quotas(self), &quotas(other));
+        differ(&mut wrong, "lives", &self.lives, &other.lives);
+        differ(&mut wrong, "pools", &self.pools, &other.pools);
+        differ(&mut wrong, "requests", &self.requests, &other.requests);
+        differ(&mut wrong, "departed", &self.departed, &other.departed);
+        differ(&mut wrong, "next_seq", &self.next_seq, &other.next_seq);
         wrong
     }
 
@@ -235,5 +246,11 @@ impl World {
                 ));
             }
         }
+    }
+}
+
+fn differ<T: PartialEq + std::fmt::Debug>(wrong: &mut Vec<String>, what: &str, a: &T, b: &T) {
+    if a != b {
+        wrong.push(format!("{what} differ: {a:#?}\nand {b:#?}"));
     }
 }

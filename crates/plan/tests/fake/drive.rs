@@ -11,11 +11,11 @@
 //! I9 deciding twice about the same observation changes nothing the second time.
 
 use model::{
-    Action, Answer, BatchEvent, Command, Declared, Errand, Event, JobId, NodeEvent, NodeId,
-    Observed, Outcome, Ranges, Refusal, RunEvent, RunRecord, Tier, Time, Work, Workspace,
+    Action, BatchEvent, Command, Declared, Event, JobId, NodeEvent, NodeId, Observed, Outcome,
+    Ranges, RunEvent, RunRecord, Tier, Time, Work, Workspace,
     batch::{BatchOutput, RowWrite},
 };
-use plan::{Resumable, Turn, World};
+use plan::{Turn, World};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -27,6 +27,8 @@ use super::{Fake, check_of, rows_of};
 #[derive(Clone, Default)]
 pub struct Store {
     pub log: Vec<Event>,
+    /// How long the log was after each turn: an append is all or nothing.
+    pub turns: Vec<usize>,
     pub checkpoint: Option<(String, usize)>,
     /// What clusters and quotas were declared as, by place in the log: documents are read again on replay.
     declared: BTreeMap<usize, Declared>,
@@ -46,6 +48,10 @@ pub struct Server {
     pub workspace: Arc<Workspace>,
     /// Nodes that were out of sight once: what they do is nobody's fault.
     pub strays: BTreeSet<NodeId>,
+    /// Whether events are read from their stored form, as a real restart does; costs ten times the time.
+    pub stored: bool,
+    /// Whether the next turns are decided twice (I9).
+    pub twice: bool,
 }
 
 /// What one turn did.
@@ -67,6 +73,8 @@ impl Server {
             fresh: true,
             workspace: Workspace::new("s", "g", "w"),
             strays: BTreeSet::new(),
+            stored: true,
+            twice: false,
         }
     }
 
@@ -77,6 +85,11 @@ impl Server {
         let records = &self.store.records;
         let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
         let turn = plan::decide(&mut self.world, commands, &resumable, &seen, self.fake.now);
+        if self.twice {
+            self.check_stable(&seen, &turn.events);
+            seen.marks.all = true;
+            self.check_stable(&seen, &turn.events);
+        }
         self.write(&turn);
         self.fake.drop_finished(&seen);
         let actions = plan::missing(&self.world, &seen, &turn.touched);
@@ -85,15 +98,33 @@ impl Server {
         Done { turn, actions }
     }
 
+    /// A turn that is decided and never written: the server died in between.
+    pub fn lost_turn(&mut self, commands: Vec<Command>) {
+        let mut seen = self.fake.observe();
+        seen.marks.all |= self.fresh;
+        let records = &self.store.records;
+        let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
+        plan::decide(&mut self.world, commands, &resumable, &seen, self.fake.now);
+        self.world = self.replay(self.store.log.len());
+        self.fresh = true;
+    }
+
     /// I9, on a copy.
-    pub fn check_stable(&self, seen: &Observed) {
+    pub fn check_stable(&self, seen: &Observed, before: &[Event]) {
         let mut world = self.world.clone();
-        let none = |_: &JobId| -> Option<Resumable> { None };
-        let again = plan::decide(&mut world, Vec::new(), &none, seen, self.fake.now);
+        let records = &self.store.records;
+        let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
+        let again = plan::decide(&mut world, Vec::new(), &resumable, seen, self.fake.now);
         assert!(
             again.events.is_empty(),
-            "I9: decided again: {:#?}",
-            again.events
+            "I9: after {before:#?} it is decided again: {:#?}, told {:#?}",
+            again.events,
+            self.world
+                .view
+                .runs
+                .values()
+                .map(|r| (&r.id, &r.why))
+                .collect::<Vec<_>>()
         );
     }
 
@@ -109,6 +140,7 @@ impl Server {
             }
             self.store.log.push(event.clone());
         }
+        self.store.turns.push(self.store.log.len());
         for (from, to) in &turn.copies {
             let rows = self.store.rows.get(from).cloned().unwrap_or_default();
             assert!(
@@ -313,8 +345,11 @@ impl Server {
             _ => (World::default(), 0),
         };
         for (n, event) in self.store.log[from..upto].iter().enumerate() {
-            let text = serde_json::to_string(event).unwrap();
-            let mut event: Event = serde_json::from_str(&text).unwrap();
+            let mut event = event.clone();
+            if self.stored {
+                let text = serde_json::to_string(&event).unwrap();
+                event = serde_json::from_str(&text).unwrap();
+            }
             if let Event::Declared { declared, .. } = &mut event {
                 *declared = self.store.declared[&(from + n)].clone();
             }
@@ -326,10 +361,10 @@ impl Server {
     /// I8, and a crash: the World is what the store has.
     pub fn restart(&mut self) {
         let world = self.replay(self.store.log.len());
-        assert_eq!(
-            canonical(&world),
-            canonical(&self.world),
-            "I8: replay differs"
+        let wrong = world.facts_differ(&self.world);
+        assert!(
+            wrong.is_empty(),
+            "I8: a replay makes another World: {wrong:#?}"
         );
         self.world = world;
         self.fresh = true;
@@ -346,17 +381,3 @@ impl Server {
         self.store.checkpoint = Some((text, self.store.log.len()));
     }
 }
-
-/// What of a World is a fact.
-pub fn canonical(world: &World) -> String {
-    let text = serde_json::to_string(world).unwrap();
-    let facts: World = serde_json::from_str(&text).unwrap();
-    serde_json::to_string(&facts).unwrap()
-}
-
-/// Whether anything is on its way that is not a node or a task.
-pub fn is_errand(action: &Action) -> bool {
-    matches!(action, Action::Do(Errand::List(_) | Errand::Publish(_)))
-}
-
-pub type Answered = Result<Answer, Refusal>;

@@ -31,6 +31,8 @@ pub struct Behaviour {
     pub flaky: BTreeMap<u32, u32>,
     /// These return one element less than they have inputs.
     pub short: BTreeSet<u32>,
+    /// A host reports what it finished once more with the next parcel.
+    pub echo: bool,
     /// A host ends by itself after so many mini-batches.
     pub crash_after: Option<(u32, Exit)>,
 }
@@ -44,6 +46,7 @@ impl Default for Behaviour {
             poison: BTreeSet::new(),
             flaky: BTreeMap::new(),
             short: BTreeSet::new(),
+            echo: false,
             crash_after: None,
         }
     }
@@ -63,6 +66,7 @@ pub struct Task {
     parcels: Vec<Arc<Parcel>>,
     seq: u64,
     finished: u32,
+    last_done: Option<Finished>,
     stopping: bool,
 }
 
@@ -95,6 +99,11 @@ pub struct Fake {
     pub tasks: BTreeMap<TaskId, Task>,
     /// Nodes that are out of sight, with their tasks: a cut network.
     hidden: BTreeSet<NodeId>,
+    /// Those of them whose tasks are still shown: the agent answers, its machine is written off.
+    ghosts: BTreeSet<NodeId>,
+    /// How often `run()` was begun, and how often it was cut off by a loss.
+    pub begun: BTreeMap<(JobId, u32), u32>,
+    pub cut: BTreeMap<(JobId, u32), u32>,
     errands: BTreeMap<Errand, (Time, ErrandSeen)>,
     pub behaviours: BTreeMap<JobId, Behaviour>,
     pub inputs: BTreeMap<JobId, u64>,
@@ -185,7 +194,7 @@ impl Fake {
     fn show_task(&mut self, id: &TaskId) {
         self.seen.marks.tasks.insert(id.clone());
         match self.tasks.get(id) {
-            Some(t) if !self.hidden.contains(&t.node) => {
+            Some(t) if !self.hidden.contains(&t.node) || self.ghosts.contains(&t.node) => {
                 let shown = TaskSeen {
                     phase: t.phase.clone(),
                     mailbox: Mailbox {
@@ -298,9 +307,8 @@ impl Fake {
                 (Phase::Running, _) => Phase::Exited(how.exit.clone()),
                 (Phase::Exited(exit), _) => Phase::Exited(exit.clone()),
             };
-            if matches!(task.phase, Phase::Exited(_)) {
-                task.queue.clear();
-                task.begun.clear();
+            if task.exited() {
+                self.cut_off(id);
             }
         }
         changed |= self.work(id, &how);
@@ -354,6 +362,14 @@ impl Fake {
             });
             rows.extend_from_slice(text.as_bytes());
         }
+        if how.echo
+            && !parcel.done.is_empty()
+            && let Some(before) = task.last_done
+        {
+            parcel.done.push(before);
+            rows.extend_from_slice(rows_of(&id.job, before.index).as_bytes());
+        }
+        task.last_done = parcel.done.first().copied().or(task.last_done);
         if draining && !task.queue.is_empty() {
             parcel.returned = task
                 .queue
@@ -367,6 +383,7 @@ impl Fake {
             && !task.stopping
             && let Some(index) = task.queue.pop_front()
         {
+            *self.begun.entry((id.job.clone(), index)).or_default() += 1;
             let ms = how.run + how.skew * u64::from(index % 7);
             task.begun.insert(index, now + Millis(ms.max(1)));
             changed = true;
@@ -382,8 +399,7 @@ impl Fake {
             && task.finished >= *n
         {
             task.phase = Phase::Exited(exit.clone());
-            task.queue.clear();
-            task.begun.clear();
+            self.cut_off(id);
             changed = true;
         }
         changed
@@ -459,6 +475,7 @@ impl Fake {
             parcels: Vec::new(),
             seq: 0,
             finished: 0,
+            last_done: None,
             stopping: false,
         });
         self.show_task(id);
@@ -479,13 +496,34 @@ impl Fake {
 
     // How it is hurt.
 
+    /// What a task has finished and not handed over is gone with it.
+    fn cut_parcels(&mut self, id: &TaskId) {
+        let parcels = self.tasks.get(id).map(|t| t.parcels.clone());
+        for finished in parcels.unwrap_or_default().iter().flat_map(|p| &p.done) {
+            let key = (id.job.clone(), finished.index);
+            *self.cut.entry(key).or_default() += 1;
+        }
+    }
+    /// What a task has begun will not end.
+    fn cut_off(&mut self, id: &TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else {
+            return;
+        };
+        task.queue.clear();
+        for index in std::mem::take(&mut task.begun).into_keys() {
+            *self.cut.entry((id.job.clone(), index)).or_default() += 1;
+        }
+    }
+
     /// A node and everything on it is gone.
     pub fn lose(&mut self, id: &NodeId) {
         self.nodes.remove(id);
         self.hidden.remove(id);
+        self.ghosts.remove(id);
         self.show_node(id);
-        let tasks: Vec<TaskId> = self.tasks_on(id);
-        for task in tasks {
+        for task in self.tasks_on(id) {
+            self.cut_parcels(&task);
+            self.cut_off(&task);
             self.tasks.remove(&task);
             self.show_task(&task);
         }
@@ -498,9 +536,15 @@ impl Fake {
             self.show_task(&task);
         }
     }
+    /// A node is out of sight, its tasks are not.
+    pub fn haunt(&mut self, id: &NodeId) {
+        self.ghosts.insert(id.clone());
+        self.hide(id);
+    }
     /// It is back, with what it did meanwhile.
     pub fn unhide(&mut self, id: &NodeId) {
         self.hidden.remove(id);
+        self.ghosts.remove(id);
         self.show_node(id);
         for task in self.tasks_on(id) {
             self.show_task(&task);
@@ -530,18 +574,19 @@ impl Fake {
     }
     /// A task's process ends like this, whatever it did.
     pub fn exit_task(&mut self, id: &TaskId, exit: Exit) {
+        self.cut_off(id);
         if let Some(task) = self.tasks.get_mut(id)
             && !task.exited()
         {
             task.phase = Phase::Exited(exit);
             task.next = None;
-            task.queue.clear();
-            task.begun.clear();
             self.show_task(id);
         }
     }
     /// A task is gone without a trace.
     pub fn vanish_task(&mut self, id: &TaskId) {
+        self.cut_parcels(id);
+        self.cut_off(id);
         self.tasks.remove(id);
         self.show_task(id);
     }

@@ -45,8 +45,11 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `group command` and its options, as (long, short).
-fn oracle() -> Option<Vec<(String, Vec<(String, Option<char>)>)>> {
+/// An option: long name, short letter.
+type Flag = (String, Option<char>);
+
+/// `group command` and its options.
+fn oracle() -> Option<Vec<(String, Vec<Flag>)>> {
     let shared = std::env::var_os("ZAFFRE_SHARED")
         .map_or_else(|| repository().join("../shared"), PathBuf::from);
     let text = fs::read_to_string(shared.join("design/dependencies.md")).ok()?;
@@ -60,7 +63,7 @@ fn oracle() -> Option<Vec<(String, Vec<(String, Option<char>)>)>> {
                     .flat_map(|part| part.split("req:"))
                     .flat_map(|part| part.split("opt:"));
                 let options = options.filter_map(|part| {
-                    let mut words = part.trim().split_whitespace();
+                    let mut words = part.split_whitespace();
                     let long = words.next()?.strip_prefix("--")?;
                     let clean = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
                     let short = words

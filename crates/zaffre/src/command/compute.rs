@@ -40,6 +40,7 @@ const SIZES: Columns = &[
     ("GPUs", "/gpus"),
     ("Low priority", "/low_priority_capable"),
 ];
+const TAKEN: Columns = &[("Taken away", "/node"), ("Cluster", "/cluster")];
 const USAGES: Columns = &[
     ("Name", "/name/value"),
     ("Used", "/current_value"),
@@ -367,21 +368,16 @@ async fn preempt(context: &Context, args: Preempt) -> Result<(), Failure> {
     }
     let answer = context
         .client
-        .act(
-            &format!("{}/preempt", at(context, &name)?),
-            &body,
-            Wait::ForEnd,
-        )
-        .await;
-    answer?;
-    output::say(&format!(
-        "preempting {} of {name}",
-        if args.nodes == "all" {
-            "every node".into()
-        } else {
-            format!("{} nodes", args.nodes)
-        }
-    ));
+        .post_once(&format!("{}/preempt", at(context, &name)?), &body)
+        .await?;
+    let nodes = answer["nodes"].as_array().cloned().unwrap_or_default();
+    let taken = nodes
+        .iter()
+        .map(|node| json!({"node": node, "cluster": name}));
+    context.output.show(&taken.collect(), TAKEN)?;
+    if nodes.is_empty() && !context.globals.only_show_errors {
+        output::say(&format!("cluster {name} has no node to take away"));
+    }
     Ok(())
 }
 

@@ -19,7 +19,6 @@ use wire::names::{Kind, Pin, Reference, version_id};
 const JOBS: Columns = &[
     ("Job", "/name"),
     ("Status", "/status"),
-    ("Output", "/output"),
     ("Experiment", "/experiment_name"),
 ];
 
@@ -48,7 +47,7 @@ pub async fn run(context: &Context, args: Invoke) -> Result<(), Failure> {
         },
     )
     .await?;
-    context.output.show(&ended.document, stream::JOB)?;
+    super::job::show(&context.output, &ended.document, super::job::JOB)?;
     ended.verdict()
 }
 

@@ -7,7 +7,7 @@ use crate::{
     command::{download, validate},
     draft::{self, flag},
     failure::{Failure, Status},
-    output::{self, Columns},
+    output::{self, Columns, Format, Output},
     shape,
 };
 use serde_json::{Value, json};
@@ -21,14 +21,15 @@ const JOBS: Columns = &[
     ("Experiment", "/experiment_name"),
     ("Created", "/created"),
 ];
-const JOB: Columns = &[
+/// Columns of one job.
+pub const JOB: Columns = &[
     ("Job", "/name"),
     ("Status", "/status"),
     ("Compute", "/compute_name"),
     ("Preempted", "/properties/zaffre.preemptions"),
     ("Retries", "/properties/zaffre.retries"),
     ("Run again", "/properties/zaffre.rerun"),
-    ("Output", "/output"),
+    ("Rows", "/properties/zaffre.rows"),
 ];
 
 /// Runs a command.
@@ -37,7 +38,7 @@ pub async fn run(context: &Context, command: Job) -> Result<(), Failure> {
         Job::Create(args) => create(context, args).await,
         Job::Show(args) => {
             let job = context.client.get(&at(context, &args.name)?).await?;
-            context.output.show(&shown(&job), JOB)
+            show(&context.output, &shown(&job), JOB)
         }
         Job::List(args) => list(context, args).await,
         Job::Stream(args) => stream::run(context, &args.name).await,
@@ -84,6 +85,25 @@ pub fn shown(job: &Value) -> Value {
     shown
 }
 
+/// A job, and for a person below the table what no column has room for.
+pub fn show(output: &Output, shown: &Value, columns: Columns) -> Result<(), Failure> {
+    output.show(shown, columns)?;
+    if output.query.is_some() || output.format != Format::Table {
+        return Ok(());
+    }
+    for (word, at) in [
+        ("output", "/output"),
+        ("waits for", "/properties/zaffre.why"),
+        ("first error", "/properties/zaffre.first_error"),
+        ("hint", "/properties/zaffre.hint"),
+    ] {
+        if let Some(text) = shown.pointer(at).and_then(Value::as_str) {
+            output::write(&format!("{word}: {text}\n"))?;
+        }
+    }
+    Ok(())
+}
+
 async fn create(context: &Context, args: Create) -> Result<(), Failure> {
     let mut overrides = draft::sets(&args.set)?;
     flag(&mut overrides, "--name", &["name"], args.name.as_deref());
@@ -107,7 +127,7 @@ async fn create(context: &Context, args: Create) -> Result<(), Failure> {
         std::fs::write(path, text).map_err(crate::failure::about(path))?;
     }
     if !args.stream {
-        return context.output.show(&shown(&job), JOB);
+        return show(&context.output, &shown(&job), JOB);
     }
     if !context.globals.only_show_errors {
         output::say(&format!("job {name}"));
@@ -222,7 +242,7 @@ async fn update(context: &Context, args: Update) -> Result<(), Failure> {
     }
     patch(context, &args.name, &json!({"displayName": values["display_name"], "description": values["description"], "tags": values["tags"]})).await?;
     let job = context.client.get(&job_at).await?;
-    context.output.show(&shown(&job), JOB)
+    show(&context.output, &shown(&job), JOB)
 }
 
 async fn hide(context: &Context, name: &str, hidden: bool) -> Result<(), Failure> {

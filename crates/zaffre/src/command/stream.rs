@@ -7,20 +7,12 @@ use super::Context;
 use crate::{
     client::{Client, locate::plain_name},
     failure::Failure,
-    output::{self, Columns},
+    output,
     progress::Progress,
     shape::{self, Shape},
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
-
-/// Columns of a job.
-pub const JOB: Columns = &[
-    ("Job", "/name"),
-    ("Status", "/status"),
-    ("Output", "/output"),
-    ("Reason", "/reason"),
-];
 
 /// First pause between two looks; it grows while nothing happens.
 const SHORTEST: Duration = Duration::from_millis(50);
