@@ -14,7 +14,12 @@ import pandas
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
+
+
+def as_text(frame):
+    """A file whose only value is missing has a column of numbers where others have text."""
+    return frame.astype(str)
 
 
 def main():
@@ -23,7 +28,8 @@ def main():
     rows, folder = pandas.read_csv(sys.argv[1]), pathlib.Path(sys.argv[2])
     features, labels = rows.drop(columns="target"), rows["target"]
     text = [name for name in features.columns if not pandas.api.types.is_numeric_dtype(features[name])]
-    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    codes = make_pipeline(FunctionTransformer(as_text), encoder)
     model = make_pipeline(
         make_column_transformer((codes, text), remainder="passthrough"),
         HistGradientBoostingClassifier(random_state=0),
