@@ -88,10 +88,11 @@ async fn fetch(
         && !outputs.iter().any(|(output, _)| output == name)
     {
         let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-        return Err(
-            Failure::not_found(format!("job {} has no output {name}", args.name))
-                .hint(format!("it has: {}", names.join(", "))),
-        );
+        let missing = Failure::not_found(format!("job {} has no output {name}", args.name));
+        return Err(match names.as_slice() {
+            [] => missing.hint("its own files are fetched without --output-name"),
+            some => missing.hint(format!("it has: {}", some.join(", "))),
+        });
     }
     for (name, uri) in &outputs {
         if args
