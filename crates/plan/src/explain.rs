@@ -74,11 +74,10 @@ impl Turning<'_> {
             return;
         };
         let head = pool.head().map(|(_, seek)| seek.clone());
-        let told = pool.kept.explained.clone();
-        if let Some(job) = told
-            && head.as_ref().is_none_or(|h| h.job != job)
-        {
-            self.untell(&job);
+        let others = pool.kept.told.iter();
+        let others = others.filter(|&job| head.as_ref().is_none_or(|h| h.job != *job));
+        for job in others.cloned().collect::<Vec<_>>() {
+            self.emit_run(&job, RunEvent::Explained { why: None }); // its reason is its place in line now
         }
         let Some(head) = head else {
             return;
@@ -86,15 +85,6 @@ impl Turning<'_> {
         let why = head_why(self.world, compute, &head);
         if self.world.run(&head.job).is_some_and(|r| r.why != why) {
             self.emit_run(&head.job, RunEvent::Explained { why });
-        }
-    }
-
-    /// Another run is before the one that was first: its reason is its place in line now.
-    fn untell(&mut self, job: &JobId) {
-        let waits = self.world.lives.get(job).is_some_and(|l| l.seat.first);
-        let told = self.world.run(job).is_some_and(|r| r.why.is_some());
-        if waits && told {
-            self.emit_run(job, RunEvent::Explained { why: None });
         }
     }
 }

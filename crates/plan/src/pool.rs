@@ -22,8 +22,8 @@ pub(crate) struct Kept {
     pub broke: Option<(NodeId, Box<str>)>,
     /// No node is asked for before then.
     pub retry_at: Option<Time>,
-    /// The run that was last told what it waits for.
-    pub explained: Option<JobId>,
+    /// Runs without a node that were told what they wait for: the first one, and those that lost all at once.
+    pub told: BTreeSet<JobId>,
 }
 
 /// A node without work. The order is the order of use: what became idle last is used first, so that the others reach their

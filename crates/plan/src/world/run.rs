@@ -87,6 +87,7 @@ impl World {
                 let (record, _) = self.parts(job)?;
                 record.state = RunState::Canceling(outcome.clone());
                 record.why = None;
+                self.untold(job);
             }
             RunEvent::Finished { outcome } => self.ended(job, outcome, at)?,
         }
@@ -152,12 +153,23 @@ impl World {
         record.why = why.cloned();
         let first = live.seat.first;
         let compute = record.spec.compute.clone();
-        if let Some(pool) = self.pools.get_mut(&compute)
-            && first
-        {
-            pool.kept.explained = why.is_some().then(|| job.clone());
+        if let Some(pool) = self.pools.get_mut(&compute) {
+            if first && why.is_some() {
+                pool.kept.told.insert(job.clone());
+            } else {
+                pool.kept.told.remove(job);
+            }
         }
         Ok(())
+    }
+
+    /// A run waits no more for what it was told.
+    fn untold(&mut self, job: &JobId) {
+        if let Some(record) = self.view.runs.get(job)
+            && let Some(pool) = self.pools.get_mut(&record.spec.compute)
+        {
+            pool.kept.told.remove(job);
+        }
     }
 
     fn placed(&mut self, job: &JobId, task: &TaskId, node: &NodeId) -> Result<(), Illegal> {
@@ -186,6 +198,7 @@ impl World {
             live.gang.insert(task.index, node.clone());
         }
         live.enable(task.index);
+        self.untold(job);
         Ok(())
     }
 
@@ -246,6 +259,7 @@ impl World {
         if let Some(batch) = &mut live.batch {
             batch.rest();
         }
+        self.untold(job);
         self.finished.insert((at, job.clone()));
         Ok(())
     }
