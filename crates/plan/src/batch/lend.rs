@@ -91,3 +91,105 @@ impl Turning<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Attempt, Millis, Ranges};
+
+    /// A host that finishes `rate` mini-batches in a second.
+    struct Worker {
+        host: Host,
+        rate: u64,
+        /// Thousandths of a mini-batch that are done beyond the whole ones.
+        part: u64,
+        finished: Time,
+        lends: u32,
+    }
+
+    const STEP: u64 = 5;
+
+    /// Runs `total` mini-batches on hosts of these rates; looks at each host every `STEP` ms, as parcels come in.
+    fn run(total: u32, workers: u32, rates: &[u64]) -> Vec<Worker> {
+        let mut hosts: Vec<Worker> = rates
+            .iter()
+            .map(|&rate| Worker {
+                host: Host::new(Attempt(1)),
+                rate,
+                part: 0,
+                finished: Time(0),
+                lends: 0,
+            })
+            .collect();
+        let (mut next, mut now) = (0, Time(1000));
+        let n = count(rates.len());
+        while next < total || hosts.iter().any(|w| w.host.held() > 0) {
+            for w in &mut hosts {
+                let held = w.host.held();
+                let whole = (w.part + w.rate * STEP) / 1000;
+                w.part = (w.part + w.rate * STEP) % 1000;
+                let done = u32::try_from(whole).unwrap().min(held);
+                let front = w.host.holding().take_front(done);
+                w.host.release(&front);
+                if done > 0 {
+                    w.finished = now;
+                }
+                let more = amount(&w.host, workers, total - next, n, now);
+                assert!(next + more <= total, "no more than there is");
+                if more > 0 {
+                    w.lends += 1;
+                    w.host.lend += 1;
+                    let lent = Ranges::span(next, next + more);
+                    w.host.lends.push((w.host.lend, lent));
+                    (w.host.goal, w.host.lent_at) = (w.host.held(), now);
+                    next += more;
+                }
+                let held = w.host.held();
+                assert!(held <= LEND_MAX, "L3: holds {held}");
+                // Twice what the target covers: the rate is known to within one look.
+                let most =
+                    2 * (w.rate * (LEND_TARGET.0 + 2 * STEP) / 1000) + u64::from(4 * workers);
+                assert!(u64::from(held) <= most, "L3: holds {held}, at most {most}");
+                assert!(
+                    held > 0 || next == total,
+                    "L2: a host is idle while something waits"
+                );
+            }
+            now = now + Millis(STEP);
+        }
+        hosts
+    }
+    #[test]
+    fn hosts_finish_together_whatever_their_rates() {
+        for rates in [
+            vec![50_000, 50_000],
+            vec![20_000, 5_000],
+            vec![1_000, 1_000, 250],
+            vec![20, 10],
+            vec![3, 3, 3],
+        ] {
+            let total = u32::try_from(rates.iter().sum::<u64>() * 10).unwrap();
+            let hosts = run(total, 2, &rates);
+            let first = hosts.iter().map(|w| w.finished).min().unwrap();
+            let last = hosts.iter().map(|w| w.finished).max().unwrap();
+            let slowest = 1000 / rates.iter().min().unwrap().max(&1);
+            // Without L4 it is a whole target or more. A host keeps at least what its workers do at once.
+            let spread = Millis(LEND_TARGET.0 / 2 + 4 * slowest);
+            assert!(
+                last.since(first) <= spread,
+                "L4: {rates:?} end {} ms apart, at most {} ms",
+                last.since(first).0,
+                spread.0
+            );
+        }
+    }
+
+    #[test]
+    fn a_fast_host_needs_few_lends() {
+        let hosts = run(1_000_000, 2, &[100_000]);
+        // It doubles from 4 to 20,000 at first and halves in the end; between, each lend is for a tenth of a second at least.
+        assert!(hosts[0].lends < 200, "L3: {} lends", hosts[0].lends);
+        let held = run(40_000_000, 2, &[4_000_000]);
+        assert_eq!(held[0].host.held(), 0, "and one beyond LEND_MAX ends too");
+    }
+}
