@@ -168,18 +168,23 @@ mod tests {
             vec![20, 10],
             vec![3, 3, 3],
         ] {
-            let total = u32::try_from(rates.iter().sum::<u64>() * 10).unwrap();
-            let hosts = run(total, 2, &rates);
-            let first = hosts.iter().map(|w| w.finished).min().unwrap();
-            let last = hosts.iter().map(|w| w.finished).max().unwrap();
-            let slowest = 1000 / rates.iter().min().unwrap().max(&1);
-            // Without L4 it is a whole target or more. A host keeps at least what its workers do at once.
-            let spread = Millis(LEND_TARGET.0 / 2 + 4 * slowest);
+            let second = u32::try_from(rates.iter().sum::<u64>()).unwrap();
+            let slowest = 1000 / rates.iter().min().unwrap();
+            let mut worst = Millis(0);
+            for k in 0..10 {
+                // However much is left over at the end.
+                let hosts = run(second * 4 + second * k / 20, 2, &rates);
+                let first = hosts.iter().map(|w| w.finished).min().unwrap();
+                let last = hosts.iter().map(|w| w.finished).max().unwrap();
+                worst = worst.max(last.since(first));
+            }
+            // A host keeps at least what its workers do at once; the rest is shared.
+            let most = Millis(LEND_TARGET.0 / 4 + 12 * slowest);
             assert!(
-                last.since(first) <= spread,
+                worst <= most,
                 "L4: {rates:?} end {} ms apart, at most {} ms",
-                last.since(first).0,
-                spread.0
+                worst.0,
+                most.0
             );
         }
     }
