@@ -564,3 +564,18 @@ fn a_pool_without_limits_of_the_kernel_works_the_same() {
     assert_eq!(got.rows.len(), 50);
     assert_eq!(rig.local().observe().nodes.get(&node), Some(&NodeSeen::Up));
 }
+
+#[test]
+fn workers_share_the_cores_unless_the_user_says_otherwise() {
+    let rig = Rig::new("threads");
+    let node = rig.node(0);
+    let run = "def run(batch):\n    return [os.environ[n] for n in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS')]\n";
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let workers = u32::try_from(cores).unwrap() * 2;
+    let mut spec = spec(&rig, run, 1, workers);
+    spec.variables.insert("MKL_NUM_THREADS".into(), "7".into());
+    rig.start(&task(1), &node, spec);
+    let got = rig.collect(&task(1), 1, Ranges::span(0, 1), 1);
+    assert!(got.failed.is_empty(), "{:?}", got.failed);
+    assert_eq!(got.rows[&0], "1\n7\n");
+}
