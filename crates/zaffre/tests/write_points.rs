@@ -8,7 +8,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -19,6 +19,9 @@ const KILLS: u64 = 200;
 const LANES: u64 = 2;
 /// How long anything may take before the test says where it hangs.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often a process is looked at.
+const POLL: Duration = Duration::from_millis(3);
 
 const CLUSTER: &str =
     "name: pool\ntype: amlcompute\nsize: STANDARD_DS3_v2\nmax_instances: 1\ntier: low_priority\n";
@@ -122,42 +125,61 @@ impl Site {
         child.wait().unwrap();
         None
     }
-    fn cli(&self, server: &Server, args: &[&str]) -> Output {
+    /// Runs a command; `None` when the server died under it. The client would go on trying for seconds, which is not what
+    /// this test is about, so it is ended then.
+    fn cli(&self, server: &mut Server, args: &[&str]) -> Option<(bool, String)> {
         let token = fs::read_to_string(self.path("data/token")).unwrap();
-        self.zaffre()
+        let said = fs::File::create(self.path("said")).unwrap();
+        let mut cli = self
+            .zaffre()
             .args(args)
             .args(["--server", &server.url])
             .env("ZAFFRE_TOKEN", token.trim())
-            .output()
-            .unwrap()
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        loop {
+            if let Some(status) = cli.try_wait().unwrap() {
+                let said = fs::read_to_string(self.path("said")).unwrap();
+                return Some((status.success(), said));
+            }
+            let dead = server.child.try_wait().unwrap().is_some();
+            let hangs = start.elapsed() > PATIENCE;
+            if dead || hangs {
+                let _ = cli.kill();
+                let _ = cli.wait();
+                assert!(!hangs, "{args:?} hangs\n{}", self.log());
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
     }
     /// Repeats a step as a user would until it is done; starts the server again when it died. Returns whether it did.
     fn step(&self, server: &mut Server, args: &[&str], mut killed: bool) -> bool {
-        let start = Instant::now();
         loop {
-            let out = self.cli(server, args);
-            let said = String::from_utf8_lossy(&out.stderr).into_owned();
-            // Nobody was told, but it was done: a user who repeats the command reads that.
-            let was_done =
-                killed && (said.contains("already exists") || said.contains("does not exist"));
-            if out.status.success() || was_done {
-                return killed;
+            match self.cli(server, args) {
+                Some((true, _)) => return killed,
+                Some((false, said)) => {
+                    // Nobody was told, but it was done: a user who repeats the command reads that.
+                    let was_done =
+                        said.contains("already exists") || said.contains("does not exist");
+                    if killed && was_done {
+                        return killed;
+                    }
+                    // The command may see the end of the server before this test does.
+                    let end = Instant::now() + Duration::from_secs(1);
+                    while server.child.try_wait().unwrap().is_none() {
+                        assert!(Instant::now() < end, "{args:?}: {said}\n{}", self.log());
+                        std::thread::sleep(POLL);
+                    }
+                }
+                None => {}
             }
-            let dead = server.child.try_wait().unwrap().is_some();
-            assert!(
-                !(dead && killed),
-                "{args:?}: it died a second time\n{}",
-                self.log()
-            );
-            assert!(
-                dead || start.elapsed() < PATIENCE,
-                "{args:?}: {said}\n{}",
-                self.log()
-            );
-            if dead {
-                killed = true;
-                *server = self.serve(None).expect("it starts after a kill");
-            }
+            assert!(!killed, "{args:?}: it died a second time\n{}", self.log());
+            killed = true;
+            *server = self.serve(None).expect("it starts after a kill");
         }
     }
 }
@@ -208,7 +230,7 @@ fn walk(failpoint: Option<&str>) -> (String, bool) {
             "a node is left behind\n{}",
             site.log()
         );
-        std::thread::yield_now();
+        std::thread::sleep(POLL);
     }
     (rows, killed)
 }
