@@ -5,23 +5,43 @@
 //! Test builds carry the store's failpoints (see the dev-dependencies); `ZAFFRE_FAILPOINT` arms one in the server.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 /// Kills that the test must have seen; fewer means that it no longer reaches the write points.
 const KILLS: u64 = 200;
-/// Scenarios at a time: one per core of the smallest machine.
-const LANES: u64 = 2;
+/// Scenarios at a time: each waits for its disk and its processes more than it computes.
+const LANES: u64 = 4;
 /// How long anything may take before the test says where it hangs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Arms no point, but has the names of those that are passed logged.
+const NEVER: &str = "0";
+
 /// How often a process is looked at.
 const POLL: Duration = Duration::from_millis(3);
+
+/// Points that the run must pass, and so be killed at: a listing and an output appear, results and facts become durable.
+const POINTS: [&str; 9] = [
+    "blob.rename",
+    "blob.sync_folder",
+    "segment.create",
+    "segment.write",
+    "segment.sync",
+    "event.write",
+    "span.write",
+    "store.begin",
+    "store.commit",
+];
 
 const CLUSTER: &str =
     "name: pool\ntype: amlcompute\nsize: STANDARD_DS3_v2\nmax_instances: 1\ntier: low_priority\n";
@@ -163,8 +183,11 @@ impl Site {
                 Some((true, _)) => return killed,
                 Some((false, said)) => {
                     // Nobody was told, but it was done: a user who repeats the command reads that.
-                    let was_done =
-                        said.contains("already exists") || said.contains("does not exist");
+                    let was_done = match args {
+                        [_, "invoke", ..] => said.contains("job j already exists"),
+                        [_, "delete", ..] => said.contains("compute pool does not exist"),
+                        _ => false,
+                    };
                     if killed && was_done {
                         return killed;
                     }
@@ -184,40 +207,72 @@ impl Site {
     }
 }
 
-/// One walk through the scenario. Returns the output and whether the server was killed on the way.
-fn walk(failpoint: Option<&str>) -> (String, bool) {
+/// The steps that prepare the ground, and those whose bytes this is about.
+const SETUP: [&[&str]; 2] = [
+    &["compute", "create", "-f", "cluster.yml", "-o", "none"],
+    &[
+        "batch-endpoint",
+        "create",
+        "-f",
+        "deployment.yml",
+        "-o",
+        "none",
+    ],
+];
+const RUN: [&[&str]; 3] = [
+    &[
+        "batch-endpoint",
+        "invoke",
+        "-n",
+        "scores",
+        "--input",
+        "in",
+        "--job-name",
+        "j",
+        "-o",
+        "none",
+    ],
+    &["job", "stream", "-n", "j"],
+    &["compute", "delete", "-n", "pool", "-y"],
+];
+
+/// How far a walk goes.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// From an empty folder; the kills that count are those of the setup.
+    Setup,
+    /// From a data folder with the setup done.
+    Run(&'a Path),
+}
+
+/// What became of one walk.
+struct Walk {
+    rows: String,
+    /// Whether the server was killed in the part that the walk is about.
+    killed: bool,
+    log: String,
+}
+
+/// One walk through the scenario.
+fn walk(part: Part, failpoint: &str) -> Walk {
     let site = Site::new();
+    let setup: &[&[&str]] = match part {
+        Part::Setup => &SETUP,
+        Part::Run(template) => {
+            copy(template, &site.path("data"));
+            &[]
+        }
+    };
     let mut killed = false;
-    let mut server = site.serve(failpoint).unwrap_or_else(|| {
+    let mut server = site.serve(Some(failpoint)).unwrap_or_else(|| {
         killed = true;
         site.serve(None).expect("it starts after a kill")
     });
-    let steps: [&[&str]; 5] = [
-        &["compute", "create", "-f", "cluster.yml", "-o", "none"],
-        &[
-            "batch-endpoint",
-            "create",
-            "-f",
-            "deployment.yml",
-            "-o",
-            "none",
-        ],
-        &[
-            "batch-endpoint",
-            "invoke",
-            "-n",
-            "scores",
-            "--input",
-            "in",
-            "--job-name",
-            "j",
-            "-o",
-            "none",
-        ],
-        &["job", "stream", "-n", "j"],
-        &["compute", "delete", "-n", "pool", "-y"],
-    ];
-    for args in steps {
+    for args in setup {
+        killed = site.step(&mut server, args, killed);
+    }
+    let in_setup = killed;
+    for args in RUN {
         killed = site.step(&mut server, args, killed);
     }
     let data = site.path("data");
@@ -232,7 +287,42 @@ fn walk(failpoint: Option<&str>) -> (String, bool) {
         );
         std::thread::sleep(POLL);
     }
-    (rows, killed)
+    let killed = match part {
+        Part::Setup => in_setup,
+        Part::Run(_) => killed,
+    };
+    let log = site.log();
+    Walk { rows, killed, log }
+}
+
+/// The names of the points that a server passed, out of its log.
+fn passed(log: &str) -> BTreeSet<&str> {
+    log.lines()
+        .filter(|line| line.contains("a point of failure is passed"))
+        .filter_map(|line| line.split("point=").nth(1)?.split_whitespace().next())
+        .map(|name| name.trim_matches('"'))
+        .collect()
+}
+
+/// A data folder in which the setup is done and no server runs.
+fn template() -> (Site, PathBuf) {
+    let site = Site::new();
+    let mut server = site.serve(None).unwrap();
+    for args in SETUP {
+        site.step(&mut server, args, false);
+    }
+    drop(server);
+    let data = site.path("data");
+    (site, data)
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp")
+        .args(["-a", "--sparse=always"])
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(status.success());
 }
 
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
@@ -251,36 +341,51 @@ fn nodes(data: &Path) -> usize {
         .map_or(0, |d| d.flatten().filter(|e| e.path().is_dir()).count())
 }
 
+/// For each name, walks with a kill at its first point, its second, and so on until there are no more. Returns the kills.
+fn sweep(part: Part, names: &BTreeSet<&str>, mode: &str, expected: &str) -> u64 {
+    let kills = AtomicU64::new(0);
+    let names = Mutex::new(names.iter());
+    let lane = || {
+        loop {
+            let Some(name) = names.lock().unwrap().next() else {
+                return;
+            };
+            for n in 1.. {
+                let point = format!("{name}#{n}:{mode}");
+                let walk = walk(part, &point);
+                assert_eq!(walk.rows, expected, "{point}\n{}", walk.log);
+                if !walk.killed {
+                    assert!(n > 1 || matches!(part, Part::Setup), "no kill at {point}");
+                    break;
+                }
+                kills.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    std::thread::scope(|lanes| {
+        for _ in 0..LANES {
+            lanes.spawn(lane);
+        }
+    });
+    kills.into_inner()
+}
+
 #[test]
 fn a_kill_at_any_write_point_changes_no_byte_of_the_output() {
-    let (expected, _) = walk(None);
+    let (_site, template) = template();
+    let run = Part::Run(&template);
+    let undisturbed = walk(run, NEVER);
+    let expected = undisturbed.rows;
     assert_eq!(expected.lines().count(), FILES);
-    let kills = AtomicU64::new(0);
-    for mode in ["before", "after"] {
-        let (next, over) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
-        let lane = || {
-            loop {
-                let n = next.fetch_add(1, Ordering::SeqCst);
-                if n > over.load(Ordering::SeqCst) {
-                    return;
-                }
-                let point = format!("{n}:{mode}");
-                let (rows, killed) = walk(Some(&point));
-                assert_eq!(rows, expected, "{point}");
-                if killed {
-                    kills.fetch_add(1, Ordering::SeqCst);
-                } else {
-                    over.fetch_min(n, Ordering::SeqCst); // the scenario has fewer points than n
-                }
-            }
-        };
-        std::thread::scope(|lanes| {
-            for _ in 0..LANES {
-                lanes.spawn(lane);
-            }
-        });
+    let names = passed(&undisturbed.log);
+    for point in POINTS {
+        assert!(names.contains(point), "{point} is not among {names:?}");
     }
-    let kills = kills.into_inner();
+    let whole = walk(Part::Setup, NEVER);
+    assert_eq!(whole.rows, expected);
+    let kills = sweep(Part::Setup, &passed(&whole.log), "before", &expected)
+        + sweep(run, &names, "before", &expected)
+        + sweep(run, &names, "after", &expected);
     assert!(
         kills >= KILLS,
         "only {kills} kills: the scenario no longer reaches the write points"
