@@ -49,7 +49,7 @@ pub fn bench() -> Result<()> {
 
 /// The folder of inputs shared between this project and its measurements: `../shared` unless
 /// `ZAFFRE_SHARED` says otherwise.
-fn shared() -> PathBuf {
+pub fn shared() -> PathBuf {
     match std::env::var_os("ZAFFRE_SHARED") {
         Some(folder) => PathBuf::from(folder),
         None => root().join("../shared"),

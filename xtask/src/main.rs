@@ -20,6 +20,7 @@ mod steps;
 mod suites;
 mod test;
 mod tidy;
+mod whole;
 
 use std::process::ExitCode;
 
@@ -32,7 +33,8 @@ usage: cargo xtask COMMAND
   tidy                       compare the sources with the rules written in ARCHITECTURE.md and STYLE.md
   sim [--seeds N] [--from S] the seeded simulation, optimised; N seeds starting at seed S
   stories                    write the golden story transcripts anew; read the diff before you commit it
-  bench                      the benchmarks of every crate that has them";
+  bench                      the benchmarks of every crate that has them
+  bench whole                what a user gets, through a release server, beside peers and floors of the same run";
 
 /// What was asked for, before anything runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ enum Command {
     },
     Stories,
     Bench,
+    BenchWhole,
 }
 
 /// Reads the arguments after the program's name. The error is one line for stderr.
@@ -61,6 +64,7 @@ fn parse(args: &[&str]) -> Result<Command, String> {
         "sim" => parse_sim(rest),
         "tidy" => no_arguments(name, rest).map(|()| Command::Tidy),
         "stories" => no_arguments(name, rest).map(|()| Command::Stories),
+        "bench" if rest == ["whole"] => Ok(Command::BenchWhole),
         "bench" => no_arguments(name, rest).map(|()| Command::Bench),
         "help" | "--help" | "-h" => Ok(Command::Help),
         other => Err(format!("unknown command {other:?}")),
@@ -128,6 +132,7 @@ fn main() -> ExitCode {
         Command::Sim { seeds, from } => commands::sim(seeds, from),
         Command::Stories => commands::stories(),
         Command::Bench => commands::bench(),
+        Command::BenchWhole => whole::whole(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
