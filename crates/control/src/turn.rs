@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     Condition, Control, Done, Failure, Inbox, Loop, Parts, Pending, Put, Request, Shared,
-    StartError, errand::Errands, load,
+    StartError, errand::Errands, load, report::Reports,
 };
 
 /// How often everything is looked at, marked or not: the net under a lost wake-up.
@@ -33,6 +33,7 @@ struct Machine {
     parts: Parts,
     shared: Arc<Shared>,
     errands: Errands,
+    reports: Reports,
     world: World,
     seq: u64,
     checkpoint: u64,
@@ -51,11 +52,15 @@ pub(crate) fn start(parts: Parts) -> Result<(Control, Loop), StartError> {
         turns: watch::Sender::new(seq),
     });
     let errands = Errands::new(parts.store.clone(), parts.blobs.clone(), parts.bell.clone());
+    let mut reports =
+        Reports::new(parts.report, parts.blobs.clone()).map_err(StartError::Thread)?;
+    reports.catch_up(&world.view, parts.blobs.as_ref());
     let mut machine = Machine {
         checkpoint: seq,
         parts,
         shared: shared.clone(),
         errands,
+        reports,
         world,
         seq,
         last: Time::default(),
@@ -172,6 +177,7 @@ impl Machine {
         }
         self.errands.drop_finished(&finished);
         self.sample(&turn.events, now);
+        self.reports.take(&turn.events, &self.world.view, now);
         self.publish(!turn.events.is_empty());
         answer(pending, sorted, &turn);
         self.act(&turn, &seen);

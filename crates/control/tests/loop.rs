@@ -6,9 +6,11 @@ use control::{Condition, Control, Failure, Parts, Put, Request};
 use engine::{Fake, Wall};
 use model::{
     Answer, BatchSpec, BlobPath, Bytes, ClusterSpec, Declared, DocKey, Document, Id, JobId, Kind,
-    MilliCpu, Millis, Outcome, Resources, RunSpec, RunState, Size, TaskSpec, Tier, Work, Workspace,
+    MilliCpu, Millis, Outcome, Resources, RunEvent, RunRecord, RunSpec, RunState, Size, TaskSpec,
+    Tier, Time, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss},
     engine::{EnvironmentSpec, Packages, PoolSpec, Program, RowFormat},
+    report::{Occasion, Report, Writing},
 };
 use port::{
     Bell, Blobs, Store,
@@ -112,6 +114,25 @@ fn batch(input: &str) -> Arc<RunSpec> {
     })
 }
 
+/// Two files: what happened, and how it ended.
+fn report(run: &RunRecord, occasion: Occasion<'_>, _: Time) -> Vec<Report> {
+    let one = |name: &str, text: String, writing| Report {
+        path: path(&format!("artifacts/{}/{name}", run.id.name())),
+        text,
+        writing,
+    };
+    match occasion {
+        Occasion::Run(RunEvent::Submitted { .. }) => {
+            vec![one("log", "submitted\n".into(), Writing::Added)]
+        }
+        Occasion::Run(RunEvent::Finished { outcome }) => vec![
+            one("log", "finished\n".into(), Writing::Added),
+            one("result", format!("{outcome}\n"), Writing::Whole),
+        ],
+        _ => Vec::new(),
+    }
+}
+
 struct Site {
     store: Arc<MemoryStore>,
     blobs: Arc<MemoryBlobs>,
@@ -141,6 +162,7 @@ impl Site {
             clock: Arc::new(Wall::default()),
             bell: self.bell.clone(),
             read,
+            report,
             room: Box::new(move || match short.load(Ordering::SeqCst) {
                 true => Err("1 MiB free, 64 MiB are kept".into()),
                 false => Ok(()),
@@ -248,8 +270,8 @@ fn a_batch_run_ends_in_one_file_in_input_order() {
             .series()
             .range(
                 &control::nodes_series(&Id::new(&workspace(), "pool")),
-                model::Time(0),
-                model::Time(u64::MAX)
+                Time(0),
+                Time(u64::MAX)
             )
             .unwrap()
             .is_empty()
@@ -341,4 +363,40 @@ fn a_short_disk_refuses_and_recovers_by_itself() {
     control.stop();
     let stopped = control.send_blocking(put(Kind::Data, "d/2", "{}", Condition::Any));
     assert_eq!(stopped, Err(Failure::Stopped));
+}
+
+#[test]
+fn the_last_report_is_there_when_the_end_is_shown_and_a_lost_one_comes_at_the_next_start() {
+    let site = Site::new();
+    let (control, thread) = site.start();
+    site.blobs.put(&path("blobs/in/a"), b"x").unwrap();
+    control
+        .send_blocking(put(Kind::Compute, "pool", "{}", Condition::Absent))
+        .unwrap();
+    let job: JobId = Id::new(&workspace(), "j");
+    control
+        .send_blocking(submit(&job, "blobs/in", None))
+        .unwrap();
+    assert_eq!(wait_for_end(&control, &job), Outcome::Completed);
+    let read = |name: &str| site.blobs.read(&path(&format!("artifacts/j/{name}")), 99);
+    assert_eq!(read("result").unwrap(), b"completed\n");
+    assert_eq!(read("log").unwrap(), b"submitted\nfinished\n");
+    control.stop();
+    thread.join().unwrap().unwrap();
+
+    site.blobs.delete(&path("artifacts/j/result")).unwrap();
+    let (control, thread) = site.start();
+    control.stop();
+    thread.join().unwrap().unwrap();
+    assert_eq!(read("result").unwrap(), b"completed\n");
+
+    let (control, thread) = site.start();
+    control.stop();
+    thread.join().unwrap().unwrap();
+    let log = String::from_utf8(read("log").unwrap()).unwrap();
+    assert_eq!(
+        log.matches("finished").count(),
+        2,
+        "only the lost one came again: {log}"
+    );
 }

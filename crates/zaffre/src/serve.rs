@@ -170,6 +170,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         clock: Arc::new(clock::Wall::default()),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
+        report: wire::view::report::report,
         room: Box::new(move || reserve.check().map_err(|short| short.to_string())),
     };
     let (control, running) =
