@@ -18,6 +18,7 @@ use port::{
 };
 use std::{
     collections::BTreeMap,
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -153,6 +154,11 @@ impl Site {
         }
     }
     fn start(&self) -> (Control, control::Loop) {
+        let (gate, open) = Gate::closed();
+        open.send(()).unwrap();
+        self.start_with(gate)
+    }
+    fn start_with(&self, gate: Arc<Gate>) -> (Control, control::Loop) {
         let short = self.short.clone();
         Control::start(Parts {
             store: self.store.clone(),
@@ -163,9 +169,12 @@ impl Site {
             bell: self.bell.clone(),
             read,
             report,
-            room: Box::new(move || match short.load(Ordering::SeqCst) {
-                true => Err("1 MiB free, 64 MiB are kept".into()),
-                false => Ok(()),
+            room: Box::new(move || {
+                gate.pass();
+                match short.load(Ordering::SeqCst) {
+                    true => Err("1 MiB free, 64 MiB are kept".into()),
+                    false => Ok(()),
+                }
             }),
         })
         .unwrap()
@@ -399,4 +408,82 @@ fn the_last_report_is_there_when_the_end_is_shown_and_a_lost_one_comes_at_the_ne
         2,
         "only the lost one came again: {log}"
     );
+}
+
+/// Holds the loop inside one turn, so that what is sent meanwhile shares the next one.
+struct Gate(std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>);
+
+impl Gate {
+    fn closed() -> (Arc<Gate>, std::sync::mpsc::Sender<()>) {
+        let (open, wait) = std::sync::mpsc::channel();
+        (Arc::new(Gate(std::sync::Mutex::new(Some(wait)))), open)
+    }
+    fn pass(&self) {
+        if let Some(wait) = self.0.lock().unwrap().take() {
+            wait.recv().unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_of_one_turn_see_each_other() {
+    let site = Site::new();
+    let (gate, open) = Gate::closed();
+    let (control, thread) = site.start_with(gate);
+    let ask = |request: Request| {
+        let control = control.clone();
+        let (polled, at) = std::sync::mpsc::channel();
+        let handle = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut answer = Box::pin(control.send(request));
+                std::future::poll_fn(|cx| {
+                    let _ = answer.as_mut().poll(cx);
+                    std::task::Poll::Ready(())
+                })
+                .await;
+                polled.send(()).unwrap();
+                answer.await
+            })
+        });
+        at.recv().unwrap(); // it is in the inbox
+        handle
+    };
+    let job: JobId = Id::new(&workspace(), "j");
+    let cluster = ask(put(Kind::Compute, "pool", "{}", Condition::Absent));
+    let first = ask(submit(&job, "blobs/in", Some("r1")));
+    let repeat = ask(submit(&job, "blobs/in", Some("r1")));
+    let other = ask(submit(&job, "blobs/in", Some("r2")));
+    let remove = ask(Request::Remove {
+        key: DocKey::job(&job),
+        children: None,
+        condition: Condition::Any,
+    });
+    open.send(()).unwrap();
+
+    cluster.join().unwrap().unwrap();
+    let first = first.join().unwrap().unwrap();
+    let repeat = repeat.join().unwrap().unwrap();
+    let run = |repeat| Answer::Run {
+        id: job.clone(),
+        repeat,
+    };
+    assert_eq!((&first.answer, &repeat.answer), (&run(false), &run(true)));
+    assert!(first.document.is_some());
+    assert_eq!(first.document, repeat.document);
+    let refused = |answer: Result<control::Done, Failure>, words: &str| {
+        let failure = answer.unwrap_err();
+        assert!(
+            matches!(failure, Failure::Refused(model::Refusal::Conflict { .. })),
+            "{failure}"
+        );
+        assert!(failure.to_string().contains(words), "{failure}");
+    };
+    refused(other.join().unwrap(), "already exists");
+    refused(remove.join().unwrap(), "has not ended");
+    assert!(control.get(&DocKey::job(&job)).unwrap().is_some());
+    control.stop();
+    thread.join().unwrap().unwrap();
 }
