@@ -13,6 +13,7 @@ mod request;
 mod turn;
 
 pub use load::StartError;
+pub use plan::FORMAT;
 pub use port::{
     Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,
 };
