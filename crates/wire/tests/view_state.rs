@@ -98,7 +98,7 @@ fn statuses_are_azures() {
     };
     for (state, why, azure) in [
         (S::Queued, None, "Starting"),
-        (S::Queued, Some(coming), "Provisioning"),
+        (S::Queued, Some(coming), "Queued"),
         (S::Queued, Some(Why::Listing), "Preparing"),
         (
             S::Queued,
@@ -419,4 +419,27 @@ fn an_output_asset_leads_back_to_its_run() {
     let found = view::history::output_of_asset(&asset);
     assert_eq!(found, [("a_output_data_b", "c"), ("a", "b_output_data_c")]);
     assert_eq!(view::history::output_of_asset("azureml:x:1"), []);
+}
+
+#[test]
+fn a_process_that_fails_is_told_in_azures_words() {
+    let told = |how: &str| {
+        let why = Why::Exited { how: how.into() };
+        let run = record(RunState::Done(Outcome::Failed(why)), None);
+        view::status::error(&run)["error"].clone()
+    };
+    assert_eq!(
+        (
+            &told("exit code 3")["code"],
+            &told("exit code 3")["message"]
+        ),
+        (
+            &json!("UserError"),
+            &json!(
+                "Execution failed. User process exited with status code 3. \
+                 Please check log file 'user_logs/std_log.txt' for error details."
+            )
+        )
+    );
+    assert_eq!(told("killed by signal 9")["message"], "killed by signal 9");
 }
