@@ -173,10 +173,7 @@ fn a_job_counts_and_explains() {
         message: "ValueError: x".into(),
         task: 0,
     });
-    let job = Job {
-        document: &stored,
-        run: Some(&run),
-    };
+    let job = Job::new(&stored, Some(&run));
     let shown = view::job::job(&site(), &job);
     let p = &shown["properties"]["properties"];
     for (key, value) in [
@@ -245,20 +242,8 @@ fn nothing_is_null_that_the_sdk_reads() {
         "outputs": {"default": {"jobOutputType": "uri_folder"}, "m": null}}}),
     );
     for job in [
-        view::job::job(
-            &site(),
-            &Job {
-                document: &stored,
-                run: None,
-            },
-        ),
-        view::job::child(
-            &site(),
-            &Job {
-                document: &stored,
-                run: None,
-            },
-        ),
+        view::job::job(&site(), &Job::new(&stored, None)),
+        view::job::child(&site(), &Job::new(&stored, None)),
     ] {
         for key in ["services", "tags", "properties", "inputs", "outputs"] {
             assert!(job["properties"][key].is_object(), "{key}");
@@ -286,13 +271,7 @@ fn nothing_is_null_that_the_sdk_reads() {
                 Kind::Compute => view::compute::compute(&site(), &d, None, [].iter()),
                 Kind::BatchDeployment => view::batch::deployment(&site(), &d),
                 Kind::BatchEndpoint => view::batch::endpoint(&site(), &d),
-                Kind::Job => view::job::job(
-                    &site(),
-                    &Job {
-                        document: &d,
-                        run: None,
-                    },
-                ),
+                Kind::Job => view::job::job(&site(), &Job::new(&d, None)),
                 Kind::Workspace => view::workspace::workspace(&site(), &d),
                 _ => view::asset::version(&d),
             };
