@@ -387,6 +387,7 @@ fn the_last_report_is_there_when_the_end_is_shown_and_a_lost_one_comes_at_the_ne
         .send_blocking(submit(&job, "blobs/in", None))
         .unwrap();
     assert_eq!(wait_for_end(&control, &job), Outcome::Completed);
+    assert!(control.run(&job).unwrap().unwrap().given >= 1);
     let read = |name: &str| site.blobs.read(&path(&format!("artifacts/j/{name}")), 99);
     assert_eq!(read("result").unwrap(), b"completed\n");
     assert_eq!(read("log").unwrap(), b"submitted\nfinished\n");
@@ -414,8 +415,8 @@ fn the_last_report_is_there_when_the_end_is_shown_and_a_lost_one_comes_at_the_ne
 struct Gate(std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>);
 
 impl Gate {
-    fn closed() -> (Arc<Gate>, std::sync::mpsc::Sender<()>) {
-        let (open, wait) = std::sync::mpsc::channel();
+    fn closed() -> (Arc<Gate>, std::sync::mpsc::SyncSender<()>) {
+        let (open, wait) = std::sync::mpsc::sync_channel(1);
         (Arc::new(Gate(std::sync::Mutex::new(Some(wait)))), open)
     }
     fn pass(&self) {
@@ -432,7 +433,7 @@ fn requests_of_one_turn_see_each_other() {
     let (control, thread) = site.start_with(gate);
     let ask = |request: Request| {
         let control = control.clone();
-        let (polled, at) = std::sync::mpsc::channel();
+        let (polled, at) = std::sync::mpsc::sync_channel(1);
         let handle = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .build()

@@ -75,6 +75,7 @@ fn run(work: Work) -> RunRecord {
             published: Some(99),
             ..Progress::default()
         }),
+        given: 3,
         kept: None,
     }
 }
@@ -203,6 +204,7 @@ fn the_result_has_every_number_of_the_run() {
         "duration: 0:01:23",
         "compute: pool",
         "nodes at most: 2",
+        "nodes given: 3",
         "preemptions: 1",
         "files: 25",
         "mini batches: 13",

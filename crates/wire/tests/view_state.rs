@@ -77,6 +77,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
         held_node: false,
         first_error: None,
         progress: None,
+        given: 0,
         kept: None,
     }
 }

@@ -239,6 +239,7 @@ fn result(run: &RunRecord, spec: &BatchSpec, outcome: &Outcome, at: Time) -> Str
     put("ended", stamp(at));
     put("compute", run.spec.compute.name().to_owned());
     put("nodes at most", run.spec.instances.to_string());
+    put("nodes given", run.given.to_string());
     put("preemptions", preemptions(run, &p).to_string());
     if p.listed {
         put("files", p.files.to_string());
