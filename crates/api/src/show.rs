@@ -96,10 +96,7 @@ fn overlay(out: &mut Value, own: &Document) -> Result<(), Problem> {
 
 /// The job of a lookup, as views take it.
 pub(crate) fn of(found: &Found) -> Job<'_> {
-    Job {
-        document: &found.document,
-        run: found.run.as_deref(),
-    }
+    Job::new(&found.document, found.run.as_deref())
 }
 
 /// Which of the two runs of a batch job a lookup named.

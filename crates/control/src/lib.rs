@@ -8,10 +8,12 @@
 
 mod errand;
 mod load;
+mod report;
 mod request;
 mod turn;
 
 pub use load::StartError;
+pub use plan::FORMAT;
 pub use port::{
     Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,
 };
@@ -43,6 +45,8 @@ pub struct Parts {
     pub bell: Bell,
     /// Reads what a decision needs of a document (`wire::arm::declared`).
     pub read: fn(&Document) -> Result<model::Declared, String>,
+    /// Says what there is to report of a run (`wire::view::report::report`).
+    pub report: model::report::Reporter,
     /// Whether the disk is above its reserve; the message says what is short.
     pub room: Box<dyn Fn() -> Result<(), String> + Send>,
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     Condition, Control, Done, Failure, Inbox, Loop, Parts, Pending, Put, Request, Shared,
-    StartError, errand::Errands, load,
+    StartError, errand::Errands, load, report::Reports,
 };
 
 /// How often everything is looked at, marked or not: the net under a lost wake-up.
@@ -33,6 +33,7 @@ struct Machine {
     parts: Parts,
     shared: Arc<Shared>,
     errands: Errands,
+    reports: Reports,
     world: World,
     seq: u64,
     checkpoint: u64,
@@ -51,11 +52,15 @@ pub(crate) fn start(parts: Parts) -> Result<(Control, Loop), StartError> {
         turns: watch::Sender::new(seq),
     });
     let errands = Errands::new(parts.store.clone(), parts.blobs.clone(), parts.bell.clone());
+    let mut reports =
+        Reports::new(parts.report, parts.blobs.clone()).map_err(StartError::Thread)?;
+    reports.catch_up(&world.view, parts.blobs.as_ref());
     let mut machine = Machine {
         checkpoint: seq,
         parts,
         shared: shared.clone(),
         errands,
+        reports,
         world,
         seq,
         last: Time::default(),
@@ -134,6 +139,8 @@ impl Machine {
             machine: self,
             commands: Vec::new(),
             overlay: BTreeMap::new(),
+            requests: BTreeSet::new(),
+            submitted: BTreeSet::new(),
             now,
         };
         let sorted: Vec<Sorted> = pending
@@ -172,8 +179,9 @@ impl Machine {
         }
         self.errands.drop_finished(&finished);
         self.sample(&turn.events, now);
+        self.reports.take(&turn.events, &self.world.view, now);
         self.publish(!turn.events.is_empty());
-        answer(pending, sorted, &turn);
+        answer(pending, sorted, &turn, self.parts.store.as_ref());
         self.act(&turn, &seen);
         self.tidy_up(&turn.events);
         self.maybe_checkpoint()?;
@@ -331,14 +339,17 @@ fn resumable(store: &dyn port::Store, job: &JobId) -> Option<Resumable> {
     plan::resumable(&record)
 }
 
-fn answer(pending: Vec<Pending>, sorted: Vec<Sorted>, turn: &Turn) {
+fn answer(pending: Vec<Pending>, sorted: Vec<Sorted>, turn: &Turn, store: &dyn port::Store) {
     for (p, s) in pending.into_iter().zip(sorted) {
         let reply = match s {
             Sorted::Ready(reply) => *reply,
             Sorted::Command(n, mut done) => match turn.answers.get(n) {
                 Some(Ok(answer)) => {
                     done.answer = answer.clone();
-                    Ok(*done)
+                    match answer {
+                        Answer::Run { id, repeat: true } => first(store, id, *done),
+                        _ => Ok(*done),
+                    }
                 }
                 Some(Err(refusal)) => Err(Failure::Refused(refusal.clone())),
                 None => Err(Failure::Stopped),
@@ -348,11 +359,29 @@ fn answer(pending: Vec<Pending>, sorted: Vec<Sorted>, turn: &Turn) {
     }
 }
 
+/// What the first of a repeated request was answered: its job's document, not the one that the repeat would have made.
+fn first(store: &dyn port::Store, id: &JobId, repeat: Done) -> Result<Done, Failure> {
+    match store.get(&DocKey::job(id)) {
+        Ok(document) => Ok(Done {
+            document,
+            existed: true,
+            ..repeat
+        }),
+        Err(e) => Err(Failure::Store {
+            message: e.to_string(),
+        }),
+    }
+}
+
 /// Turns requests into commands, looking at what is stored and at what earlier requests of the same turn write.
 struct Sorter<'a> {
     machine: &'a Machine,
     commands: Vec<Command>,
     overlay: BTreeMap<DocKey, Option<Document>>,
+    /// Request ids of the submissions of this turn, each with its workspace.
+    requests: BTreeSet<(Arc<model::Workspace>, Box<str>)>,
+    /// Jobs that this turn submits.
+    submitted: BTreeSet<JobId>,
     now: Time,
 }
 
@@ -483,8 +512,22 @@ impl Sorter<'_> {
                 self.commands.push(Command::Remove { key: document.key });
             }
         }
-        self.overlay.insert(key.clone(), None);
+        // `decide` refuses to remove the document of a job that goes on: then it is still there for the requests behind.
+        if !self.goes_on(key) {
+            self.overlay.insert(key.clone(), None);
+        }
         Ok(self.command(Command::Remove { key: current.key }, None, true))
+    }
+
+    fn goes_on(&self, key: &DocKey) -> bool {
+        if key.kind != Kind::Job {
+            return false;
+        }
+        let id = JobId::new(&key.workspace, key.path.clone());
+        match self.machine.world.view.runs.get(&id) {
+            Some(run) => !run.state.is_done(),
+            None => self.submitted.contains(&id),
+        }
     }
 
     fn submit(
@@ -499,13 +542,16 @@ impl Sorter<'_> {
         let current = self.current(&key)?;
         let document = self.next(&key, json, by, None);
         // A repeat of a request is told by `decide`, which knows the requests; a new request may not take a used name.
-        if current.is_some() && !self.machine.world.knows_request(request) {
+        let repeat = self.machine.world.knows_request(request)
+            || request.is_some_and(|r| !self.requests.insert((id.workspace().clone(), r.into())));
+        if current.is_some() && !repeat {
             return Err(Failure::Refused(Refusal::Conflict {
                 message: format!("job {id} already exists"),
             }));
         }
         if current.is_none() {
             self.overlay.insert(key, Some(document.clone()));
+            self.submitted.insert(id.clone());
         }
         let command = Command::Submit {
             id: id.clone(),

@@ -6,9 +6,11 @@ use control::{Condition, Control, Failure, Parts, Put, Request};
 use engine::{Fake, Wall};
 use model::{
     Answer, BatchSpec, BlobPath, Bytes, ClusterSpec, Declared, DocKey, Document, Id, JobId, Kind,
-    MilliCpu, Millis, Outcome, Resources, RunSpec, RunState, Size, TaskSpec, Tier, Work, Workspace,
+    MilliCpu, Millis, Outcome, Resources, RunEvent, RunRecord, RunSpec, RunState, Size, TaskSpec,
+    Tier, Time, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss},
     engine::{EnvironmentSpec, Packages, PoolSpec, Program, RowFormat},
+    report::{Occasion, Report, Writing},
 };
 use port::{
     Bell, Blobs, Store,
@@ -16,6 +18,7 @@ use port::{
 };
 use std::{
     collections::BTreeMap,
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -112,6 +115,25 @@ fn batch(input: &str) -> Arc<RunSpec> {
     })
 }
 
+/// Two files: what happened, and how it ended.
+fn report(run: &RunRecord, occasion: Occasion<'_>, _: Time) -> Vec<Report> {
+    let one = |name: &str, text: String, writing| Report {
+        path: path(&format!("artifacts/{}/{name}", run.id.name())),
+        text,
+        writing,
+    };
+    match occasion {
+        Occasion::Run(RunEvent::Submitted { .. }) => {
+            vec![one("log", "submitted\n".into(), Writing::Added)]
+        }
+        Occasion::Run(RunEvent::Finished { outcome }) => vec![
+            one("log", "finished\n".into(), Writing::Added),
+            one("result", format!("{outcome}\n"), Writing::Whole),
+        ],
+        _ => Vec::new(),
+    }
+}
+
 struct Site {
     store: Arc<MemoryStore>,
     blobs: Arc<MemoryBlobs>,
@@ -132,6 +154,11 @@ impl Site {
         }
     }
     fn start(&self) -> (Control, control::Loop) {
+        let (gate, open) = Gate::closed();
+        open.send(()).unwrap();
+        self.start_with(gate)
+    }
+    fn start_with(&self, gate: Arc<Gate>) -> (Control, control::Loop) {
         let short = self.short.clone();
         Control::start(Parts {
             store: self.store.clone(),
@@ -141,9 +168,13 @@ impl Site {
             clock: Arc::new(Wall::default()),
             bell: self.bell.clone(),
             read,
-            room: Box::new(move || match short.load(Ordering::SeqCst) {
-                true => Err("1 MiB free, 64 MiB are kept".into()),
-                false => Ok(()),
+            report,
+            room: Box::new(move || {
+                gate.pass();
+                match short.load(Ordering::SeqCst) {
+                    true => Err("1 MiB free, 64 MiB are kept".into()),
+                    false => Ok(()),
+                }
             }),
         })
         .unwrap()
@@ -248,8 +279,8 @@ fn a_batch_run_ends_in_one_file_in_input_order() {
             .series()
             .range(
                 &control::nodes_series(&Id::new(&workspace(), "pool")),
-                model::Time(0),
-                model::Time(u64::MAX)
+                Time(0),
+                Time(u64::MAX)
             )
             .unwrap()
             .is_empty()
@@ -341,4 +372,119 @@ fn a_short_disk_refuses_and_recovers_by_itself() {
     control.stop();
     let stopped = control.send_blocking(put(Kind::Data, "d/2", "{}", Condition::Any));
     assert_eq!(stopped, Err(Failure::Stopped));
+}
+
+#[test]
+fn the_last_report_is_there_when_the_end_is_shown_and_a_lost_one_comes_at_the_next_start() {
+    let site = Site::new();
+    let (control, thread) = site.start();
+    site.blobs.put(&path("blobs/in/a"), b"x").unwrap();
+    control
+        .send_blocking(put(Kind::Compute, "pool", "{}", Condition::Absent))
+        .unwrap();
+    let job: JobId = Id::new(&workspace(), "j");
+    control
+        .send_blocking(submit(&job, "blobs/in", None))
+        .unwrap();
+    assert_eq!(wait_for_end(&control, &job), Outcome::Completed);
+    assert!(control.run(&job).unwrap().unwrap().given >= 1);
+    let read = |name: &str| site.blobs.read(&path(&format!("artifacts/j/{name}")), 99);
+    assert_eq!(read("result").unwrap(), b"completed\n");
+    assert_eq!(read("log").unwrap(), b"submitted\nfinished\n");
+    control.stop();
+    thread.join().unwrap().unwrap();
+
+    site.blobs.delete(&path("artifacts/j/result")).unwrap();
+    let (control, thread) = site.start();
+    control.stop();
+    thread.join().unwrap().unwrap();
+    assert_eq!(read("result").unwrap(), b"completed\n");
+
+    let (control, thread) = site.start();
+    control.stop();
+    thread.join().unwrap().unwrap();
+    let log = String::from_utf8(read("log").unwrap()).unwrap();
+    assert_eq!(
+        log.matches("finished").count(),
+        2,
+        "only the lost one came again: {log}"
+    );
+}
+
+/// Holds the loop inside one turn, so that what is sent meanwhile shares the next one.
+struct Gate(std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>);
+
+impl Gate {
+    fn closed() -> (Arc<Gate>, std::sync::mpsc::SyncSender<()>) {
+        let (open, wait) = std::sync::mpsc::sync_channel(1);
+        (Arc::new(Gate(std::sync::Mutex::new(Some(wait)))), open)
+    }
+    fn pass(&self) {
+        if let Some(wait) = self.0.lock().unwrap().take() {
+            wait.recv().unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_of_one_turn_see_each_other() {
+    let site = Site::new();
+    let (gate, open) = Gate::closed();
+    let (control, thread) = site.start_with(gate);
+    let ask = |request: Request| {
+        let control = control.clone();
+        let (polled, at) = std::sync::mpsc::sync_channel(1);
+        let handle = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut answer = Box::pin(control.send(request));
+                std::future::poll_fn(|cx| {
+                    let _ = answer.as_mut().poll(cx);
+                    std::task::Poll::Ready(())
+                })
+                .await;
+                polled.send(()).unwrap();
+                answer.await
+            })
+        });
+        at.recv().unwrap(); // it is in the inbox
+        handle
+    };
+    let job: JobId = Id::new(&workspace(), "j");
+    let cluster = ask(put(Kind::Compute, "pool", "{}", Condition::Absent));
+    let first = ask(submit(&job, "blobs/in", Some("r1")));
+    let repeat = ask(submit(&job, "blobs/in", Some("r1")));
+    let other = ask(submit(&job, "blobs/in", Some("r2")));
+    let remove = ask(Request::Remove {
+        key: DocKey::job(&job),
+        children: None,
+        condition: Condition::Any,
+    });
+    open.send(()).unwrap();
+
+    cluster.join().unwrap().unwrap();
+    let first = first.join().unwrap().unwrap();
+    let repeat = repeat.join().unwrap().unwrap();
+    let run = |repeat| Answer::Run {
+        id: job.clone(),
+        repeat,
+    };
+    assert_eq!((&first.answer, &repeat.answer), (&run(false), &run(true)));
+    assert!(first.document.is_some());
+    assert_eq!(first.document, repeat.document);
+    let refused = |answer: Result<control::Done, Failure>, words: &str| {
+        let failure = answer.unwrap_err();
+        assert!(
+            matches!(failure, Failure::Refused(model::Refusal::Conflict { .. })),
+            "{failure}"
+        );
+        assert!(failure.to_string().contains(words), "{failure}");
+    };
+    refused(other.join().unwrap(), "already exists");
+    refused(remove.join().unwrap(), "has not ended");
+    assert!(control.get(&DocKey::job(&job)).unwrap().is_some());
+    control.stop();
+    thread.join().unwrap().unwrap();
 }

@@ -11,6 +11,7 @@ pub mod engine;
 pub mod event;
 pub mod id;
 pub mod node;
+pub mod report;
 pub mod run;
 pub mod unit;
 pub mod view;

@@ -144,6 +144,9 @@ pub struct RunRecord {
     pub first_error: Option<FirstError>,
     /// For batch runs.
     pub progress: Option<Progress>,
+    /// How often a node was given to one of its tasks.
+    #[serde(default)]
+    pub given: u64,
     /// What a later run can take over; only in the record of a batch run that has left the World.
     #[serde(default)]
     pub kept: Option<Kept>,

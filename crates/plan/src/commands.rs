@@ -75,6 +75,9 @@ impl Turning<'_> {
     }
 
     fn remove(&mut self, key: DocKey) -> Result<Answer, Refusal> {
+        if key.kind == Kind::Job {
+            self.may_forget(&JobId::new(&key.workspace, key.path.clone()))?;
+        }
         if key.kind != Kind::Compute {
             self.emit_event(Event::Withdrawn { key, at: self.now });
             return Ok(Answer::Stored);
@@ -93,6 +96,16 @@ impl Turning<'_> {
             self.give_up(&job, Outcome::Canceled(Why::ComputeDeleted { compute }));
         }
         Ok(Answer::Stored)
+    }
+
+    /// A job that goes on keeps its document: whoever looks for it must find it.
+    fn may_forget(&self, job: &JobId) -> Result<(), Refusal> {
+        match self.world.run(job) {
+            Some(run) if !run.state.is_done() => Err(Refusal::Conflict {
+                message: format!("job {job} has not ended, it is {}", run.state.name()),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn submit(

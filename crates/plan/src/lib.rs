@@ -37,4 +37,4 @@ pub use explain::explain;
 pub use missing::missing;
 pub use resume::{Resumable, resumable};
 pub use turn::{Touched, Turn, decide};
-pub use world::World;
+pub use world::{FORMAT, World};

@@ -11,6 +11,8 @@ mod run;
 mod seat;
 mod stored;
 
+pub use stored::FORMAT;
+
 use model::{
     ComputeId, Declared, DocKey, Event, JobId, Kind, NodeId, Ranges, RunRecord, TaskId, Time, View,
     Why, run::TaskRecord, view::WorkspaceKey,

@@ -18,7 +18,7 @@ pub mod store;
 pub use bell::Bell;
 pub use blobs::{BlobError, BlobInfo, BlobWriter, Blobs};
 pub use engine::Engine;
-pub use store::{Append, Loaded, Page, Series, Store, StoreError};
+pub use store::{Append, Loaded, Page, SERIES_KEPT, Series, Store, StoreError};
 
 use model::Time;
 

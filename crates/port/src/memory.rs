@@ -250,6 +250,11 @@ impl Series for MemoryStore {
         let all = shelf.series.entry(series.to_owned()).or_default();
         all.extend_from_slice(samples);
         all.sort_by_key(|(time, _)| *time);
+        if let Some((newest, _)) = all.last() {
+            let limit = newest.0.saturating_sub(crate::SERIES_KEPT.0);
+            let old = all.partition_point(|(time, _)| time.0 < limit);
+            all.drain(..old.saturating_sub(1));
+        }
         Ok(())
     }
     fn range(&self, series: &str, from: Time, to: Time) -> Result<Vec<(Time, String)>, StoreError> {

@@ -5,7 +5,7 @@
 //! T3 the index of documents is derived: it can be rebuilt from the log and the checkpoint.
 
 use model::{
-    BlobPath, DocKey, Document, Event, JobId, Kind, RunRecord, Time, Workspace, batch::Span,
+    BlobPath, DocKey, Document, Event, JobId, Kind, Millis, RunRecord, Time, Workspace, batch::Span,
 };
 use std::{io, sync::Arc};
 use thiserror::Error;
@@ -111,9 +111,13 @@ pub trait Store: Send + Sync {
     ) -> Result<(), StoreError>;
 }
 
+/// Samples of a series that are older than its newest one by more than this are dropped, but the last of them, which says
+/// what held at the beginning of the time that is kept. Azure Monitor keeps metrics for 93 days.
+pub const SERIES_KEPT: Millis = Millis::secs(93 * 86_400);
+
 /// High-volume facts that never pass the loop: metrics and samples, append-only.
 pub trait Series: Send + Sync {
-    /// Adds samples. Durable soon, not at once: losing the last second is allowed.
+    /// Adds samples. Durable soon, not at once: losing the last second is allowed. Old ones go (`SERIES_KEPT`).
     fn append(&self, series: &str, samples: &[(Time, String)]) -> Result<(), StoreError>;
     /// Samples with `from <= time < to`, ascending, and the last one before `from` first if there is one.
     fn range(&self, series: &str, from: Time, to: Time) -> Result<Vec<(Time, String)>, StoreError>;

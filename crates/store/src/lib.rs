@@ -17,6 +17,9 @@
 //! S4 a full disk refuses writes and spoils nothing; with room again, everything goes on without a restart;
 //! S5 a store written by a newer format is refused, an older one is brought up in one transaction per step.
 //!
+//! Of S2 there is one limit: damage to the last transactions of the WAL cannot be told from a write that a power cut tore
+//! (module `sqlite::wal`); damage with acknowledged transactions behind it is refused.
+//!
 //! After an append failed with anything but `Conflict` or `Full` its outcome is unknown (the disk may hold it): the store
 //! takes no more appends, and the process is expected to end and to load again.
 //!

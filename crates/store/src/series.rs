@@ -1,10 +1,12 @@
 //! Series: samples in a file of their own, so that the loop's commits never wait for them.
 //!
+//! A series keeps `SERIES_KEPT`: each write drops what is older than that before its newest sample, two look-ups in the index.
+//!
 //! The file's commits are not synced (`synchronous=NORMAL`); a thread syncs its WAL within a second of a write. So a
 //! sample survives the death of the process at once and the loss of power after a second.
 
 use model::Time;
-use port::StoreError;
+use port::{SERIES_KEPT, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 use std::{
     fs::File,
@@ -197,6 +199,13 @@ fn write(db: &mut Connection, series: &str, samples: &[(Time, String)]) -> Resul
         for (time, value) in samples {
             put.execute((id, signed(time.0), value))?;
         }
+        change
+            .prepare_cached(
+                "DELETE FROM sample WHERE series = ?1 AND time < (
+                     SELECT max(time) FROM sample WHERE series = ?1 AND time < (
+                         SELECT max(time) FROM sample WHERE series = ?1) - ?2)",
+            )?
+            .execute((id, signed(SERIES_KEPT.0)))?;
     }
     step("series.commit", || Ok(change.commit()?))
 }

@@ -16,6 +16,7 @@ mod file;
 mod readers;
 mod spans;
 mod trouble;
+mod wal;
 mod writer;
 
 pub(crate) use file::{Steps, open as open_file};

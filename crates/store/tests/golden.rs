@@ -91,3 +91,17 @@ fn events_are_stored_as_this_text() {
         );
     }
 }
+
+#[test]
+fn a_record_from_before_nodes_were_counted_is_read_with_none() {
+    let stored = include_str!("golden/retired-without-given.json");
+    let read: Event = serde_json::from_str(stored).unwrap();
+    let Event::Run {
+        event: RunEvent::Retired { record },
+        ..
+    } = read
+    else {
+        panic!("{read:?}")
+    };
+    assert_eq!((record.given, record.preemptions), (0, 5));
+}

@@ -504,6 +504,7 @@ fn ended(run: &RunSpec, state: RunState) -> Arc<RunRecord> {
         held_node: true,
         first_error: None,
         progress: Some(Progress::default()),
+        given: 0,
         kept: None,
     })
 }

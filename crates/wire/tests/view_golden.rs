@@ -255,10 +255,7 @@ fn jobs_that_are_accepted() {
     let sample = sample("PUT-jobs-Command-201");
     let path = name_of(&sample, "jobs");
     let show = |d: &Document| {
-        let job = view::job::Job {
-            document: d,
-            run: None,
-        };
+        let job = view::job::Job::new(d, None);
         view::job::job(&site(), &job)
     };
     round("PUT-jobs-Command-201", Kind::Job, &path, &[], &show);
@@ -280,10 +277,7 @@ fn a_batch_run_is_a_pipeline_with_one_child() {
         "outputs": {"score": {"jobOutputType": "uri_folder", "uri": "azureml://datastores/workspaceblobstore/paths/x/"}},
     }});
     let stored = document(Kind::Job, name, &body);
-    let job = view::job::Job {
-        document: &stored,
-        run: None,
-    };
+    let job = view::job::Job::new(&stored, None);
     let address = ["endpoint", "status"];
     let item = view::job::batch_item(&site(), &job);
     same(
@@ -336,10 +330,7 @@ fn run_history() {
     let path = "amusing_diamond_d0xyn0f9nr";
     let put = sample("PUT-jobs-Command-201");
     let stored = document(Kind::Job, path, &put["request_body"]);
-    let job = view::job::Job {
-        document: &stored,
-        run: None,
-    };
+    let job = view::job::Job::new(&stored, None);
     let which = view::history::Which::Job;
     let details = view::history::details(&job, which, "Queued", &[].into());
     same(
@@ -355,10 +346,7 @@ fn run_history() {
     );
     let patched = arm::job::patched(&put["request_body"], &json!({"hidden": true})).unwrap();
     let hidden = document(Kind::Job, path, &patched);
-    let job = view::job::Job {
-        document: &hidden,
-        run: None,
-    };
+    let job = view::job::Job::new(&hidden, None);
     let run = view::history::run(&site(), &job, which);
     assert_eq!(run["hidden"], true);
     same(

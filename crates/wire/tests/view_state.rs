@@ -77,6 +77,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
         held_node: false,
         first_error: None,
         progress: None,
+        given: 0,
         kept: None,
     }
 }
@@ -98,7 +99,7 @@ fn statuses_are_azures() {
     };
     for (state, why, azure) in [
         (S::Queued, None, "Starting"),
-        (S::Queued, Some(coming), "Provisioning"),
+        (S::Queued, Some(coming), "Queued"),
         (S::Queued, Some(Why::Listing), "Preparing"),
         (
             S::Queued,
@@ -173,10 +174,7 @@ fn a_job_counts_and_explains() {
         message: "ValueError: x".into(),
         task: 0,
     });
-    let job = Job {
-        document: &stored,
-        run: Some(&run),
-    };
+    let job = Job::new(&stored, Some(&run));
     let shown = view::job::job(&site(), &job);
     let p = &shown["properties"]["properties"];
     for (key, value) in [
@@ -245,20 +243,8 @@ fn nothing_is_null_that_the_sdk_reads() {
         "outputs": {"default": {"jobOutputType": "uri_folder"}, "m": null}}}),
     );
     for job in [
-        view::job::job(
-            &site(),
-            &Job {
-                document: &stored,
-                run: None,
-            },
-        ),
-        view::job::child(
-            &site(),
-            &Job {
-                document: &stored,
-                run: None,
-            },
-        ),
+        view::job::job(&site(), &Job::new(&stored, None)),
+        view::job::child(&site(), &Job::new(&stored, None)),
     ] {
         for key in ["services", "tags", "properties", "inputs", "outputs"] {
             assert!(job["properties"][key].is_object(), "{key}");
@@ -286,13 +272,7 @@ fn nothing_is_null_that_the_sdk_reads() {
                 Kind::Compute => view::compute::compute(&site(), &d, None, [].iter()),
                 Kind::BatchDeployment => view::batch::deployment(&site(), &d),
                 Kind::BatchEndpoint => view::batch::endpoint(&site(), &d),
-                Kind::Job => view::job::job(
-                    &site(),
-                    &Job {
-                        document: &d,
-                        run: None,
-                    },
-                ),
+                Kind::Job => view::job::job(&site(), &Job::new(&d, None)),
                 Kind::Workspace => view::workspace::workspace(&site(), &d),
                 _ => view::asset::version(&d),
             };
@@ -419,4 +399,27 @@ fn an_output_asset_leads_back_to_its_run() {
     let found = view::history::output_of_asset(&asset);
     assert_eq!(found, [("a_output_data_b", "c"), ("a", "b_output_data_c")]);
     assert_eq!(view::history::output_of_asset("azureml:x:1"), []);
+}
+
+#[test]
+fn a_process_that_fails_is_told_in_azures_words() {
+    let told = |how: &str| {
+        let why = Why::Exited { how: how.into() };
+        let run = record(RunState::Done(Outcome::Failed(why)), None);
+        view::status::error(&run)["error"].clone()
+    };
+    assert_eq!(
+        (
+            &told("exit code 3")["code"],
+            &told("exit code 3")["message"]
+        ),
+        (
+            &json!("UserError"),
+            &json!(
+                "Execution failed. User process exited with status code 3. \
+                 Please check log file 'user_logs/std_log.txt' for error details."
+            )
+        )
+    );
+    assert_eq!(told("killed by signal 9")["message"], "killed by signal 9");
 }

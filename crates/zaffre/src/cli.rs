@@ -224,10 +224,10 @@ pub struct ChangeArgs {
     /// Set a field, as in `--set tags.owner=me`
     #[arg(long, value_name = "PATH=VALUE", num_args = 1.., action = clap::ArgAction::Append)]
     pub set: Vec<String>,
-    /// Add to a list: `--add PATH VALUE`, `--add PATH KEY=VALUE ...`
-    #[arg(long, value_name = "PATH VALUE", num_args = 1.., action = clap::ArgAction::Append)]
+    /// Add to a list, once: `--add PATH VALUE`, `--add PATH KEY=VALUE ...`
+    #[arg(long, value_name = "PATH VALUE", num_args = 1.., action = clap::ArgAction::Set)]
     pub add: Vec<String>,
-    /// Remove a field or an item of a list: `--remove PATH`, `--remove PATH INDEX`
+    /// Remove fields or items of lists: `--remove PATH`, `--remove PATH INDEX`
     #[arg(long, value_name = "PATH", num_args = 1.., action = clap::ArgAction::Append)]
     pub remove: Vec<String>,
     /// Take the values of --set and --add as text

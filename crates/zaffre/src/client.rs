@@ -2,14 +2,18 @@
 //!
 //! K1 a request that may be repeated is repeated when the connection breaks; one that may not is only when it carries an id
 //! that the server recognises;
-//! K2 a refusal keeps the server's words, its status becomes the command's (X1).
+//! K2 a refusal keeps the server's words, its status becomes the command's (X1);
+//! K3 a warning of the server is printed on stderr, whatever the command.
 
 pub mod blob;
 pub mod locate;
 pub mod operation;
 
-use crate::{cli::Globals, failure::Failure};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use crate::{cli::Globals, failure::Failure, output};
+use reqwest::{
+    Method, RequestBuilder, Response, StatusCode,
+    header::{HeaderMap, HeaderValue},
+};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -242,10 +246,28 @@ async fn body(response: Response) -> Result<Value, Failure> {
         .map_err(|error| Failure::failed(format!("the answer is no JSON: {error}")))
 }
 
+/// The texts of `Warning: 299 zaffre "TEXT"` headers (K3).
+fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let text = |value: &HeaderValue| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let quoted = value.splitn(3, ' ').nth(2)?;
+        let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+        let (mut out, mut chars) = (String::new(), inner.chars());
+        while let Some(c) = chars.next() {
+            out.extend(if c == '\\' { chars.next() } else { Some(c) });
+        }
+        Some(out)
+    };
+    headers.get_all("warning").iter().filter_map(text).collect()
+}
+
 /// The response when it is a success, else the server's refusal (K2).
 async fn accepted(response: Response) -> Result<Response, Failure> {
     let status = response.status();
     if status.is_success() {
+        for warning in warnings(response.headers()) {
+            output::warn(&warning);
+        }
         return Ok(response);
     }
     let bytes = response.bytes().await.unwrap_or_default();
@@ -322,6 +344,22 @@ mod tests {
             refusal(StatusCode::INTERNAL_SERVER_ERROR, b"<html>").status,
             Status::Failed
         );
+    }
+
+    #[test]
+    fn warnings_lose_their_quotes_and_keep_their_words() {
+        let mut headers = HeaderMap::new();
+        for value in [
+            "299 zaffre \"size \\\"x\\\" retires \u{2026}\"",
+            "299 zaffre \"two\"",
+            "110 cache",
+        ] {
+            headers.append(
+                "warning",
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        assert_eq!(warnings(&headers), ["size \"x\" retires \u{2026}", "two"]);
     }
 
     #[test]

@@ -135,26 +135,30 @@ mod edit {
         Ok(())
     }
 
-    /// `--remove PATH` or `--remove PATH INDEX`.
+    /// `--remove PATH` or `--remove PATH INDEX`, as often as wanted: a number is the index of the path before it.
     pub fn remove(document: &mut Value, arguments: &[String]) -> Result<(), Failure> {
-        let Some((path, rest)) = arguments.split_first() else {
-            return Ok(());
-        };
-        let whole = match rest {
-            [] => pointer(path),
-            [index] => format!("{}/{index}", pointer(path)),
-            _ => {
-                return Err(Failure::wrong(format!(
-                    "--remove {path}: one path and at most one index"
-                )));
-            }
+        let mut rest = arguments;
+        while let Some((path, behind)) = rest.split_first() {
+            let index = behind
+                .first()
+                .filter(|next| next.bytes().all(|b| b.is_ascii_digit()));
+            rest = &behind[usize::from(index.is_some())..];
+            remove_one(document, path, index)?;
+        }
+        Ok(())
+    }
+
+    fn remove_one(document: &mut Value, path: &str, index: Option<&String>) -> Result<(), Failure> {
+        let whole = match index {
+            None => pointer(path),
+            Some(index) => format!("{}/{index}", pointer(path)),
         };
         let (parent, last) = whole.rsplit_once('/').unwrap_or(("", &whole));
         let gone = match document.pointer_mut(parent) {
             Some(Value::Object(fields)) => fields.shift_remove(last).is_some(),
             Some(Value::Array(list)) => match last.parse::<usize>() {
-                Ok(index) if index < list.len() => {
-                    list.remove(index);
+                Ok(at) if at < list.len() => {
+                    list.remove(at);
                     true
                 }
                 _ => false,
@@ -162,13 +166,12 @@ mod edit {
             _ => false,
         };
         if gone {
-            Ok(())
-        } else {
-            Err(Failure::wrong(format!(
-                "--remove {}: there is no such field",
-                arguments.join(" ")
-            )))
+            return Ok(());
         }
+        let index = index.map(|index| format!(" {index}")).unwrap_or_default();
+        Err(Failure::wrong(format!(
+            "--remove {path}{index}: there is no such field"
+        )))
     }
 
     #[cfg(test)]
@@ -186,6 +189,8 @@ mod edit {
             remove(&mut document, &words("tags.a")).unwrap();
             remove(&mut document, &words("list 0")).unwrap();
             assert_eq!(document, json!({"tags": {"b": "2"}, "list": [2]}));
+            remove(&mut document, &words("list 0 tags.b list")).unwrap();
+            assert_eq!(document, json!({"tags": {}}));
             assert_eq!(
                 remove(&mut document, &words("tags.a")).unwrap_err().message,
                 "--remove tags.a: there is no such field"

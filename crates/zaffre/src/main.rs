@@ -70,6 +70,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), Failure> {
     let globals = cli.globals;
+    if globals.only_show_errors {
+        output::only_errors();
+    }
     let output = Output::new(globals.output, globals.query.clone());
     match cli.command {
         Command::Completion(args) => {

@@ -11,7 +11,13 @@ pub mod table;
 use crate::failure::Failure;
 use clap::ValueEnum;
 use serde_json::Value;
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 pub use table::Columns;
 
@@ -194,8 +200,28 @@ pub fn complain(failure: &Failure) {
     }
 }
 
-/// Says something that deserves attention.
+/// Whether warnings are left out (`--only-show-errors`).
+static ERRORS_ONLY: AtomicBool = AtomicBool::new(false);
+
+/// Leaves out every warning from here on.
+pub fn only_errors() {
+    ERRORS_ONLY.store(true, Ordering::Relaxed);
+}
+
+/// What was warned of so far.
+static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Says something that deserves attention, once: what the server says again of a file that was read here is not repeated.
 pub fn warn(text: &str) {
+    if ERRORS_ONLY.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned.iter().any(|said| said.ends_with(text)) {
+        return;
+    }
+    warned.push(text.to_owned());
+    drop(warned);
     let label = if colour_stderr() {
         "\x1b[1;33mwarning\x1b[0m"
     } else {

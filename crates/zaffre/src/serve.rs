@@ -16,11 +16,11 @@ use crate::{
     output,
 };
 use api::{Api, SasKey, TokenDigest};
-use control::{Clock, Control, Engine, Loop, Parts};
+use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use folder::Folder;
 use listen::Port;
 use model::{Action, Workspace};
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -139,7 +139,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
     let store = Arc::new(
-        store::Sqlite::open(held).map_err(|error| failed("the store cannot be opened", &error))?,
+        store::Sqlite::open(held).map_err(|error| cannot_start(held.path(), &error.into()))?,
     );
     let blobs = Arc::new(
         store::Folder::open(held).map_err(|error| failed("the blobs cannot be opened", &error))?,
@@ -170,16 +170,40 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         clock: Arc::new(clock::Wall::default()),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
+        report: wire::view::report::report,
         room: Box::new(move || reserve.check().map_err(|short| short.to_string())),
     };
     let (control, running) =
-        Control::start(parts).map_err(|error| failed("the server cannot start", &error))?;
+        Control::start(parts).map_err(|error| cannot_start(held.path(), &error))?;
     Ok(Started {
         control,
         running,
         engine,
         report,
     })
+}
+
+/// Why the loop does not start on a data folder, and what to do.
+fn cannot_start(folder: &Path, error: &StartError) -> Failure {
+    let failure = Failure::failed(format!(
+        "the data folder {} cannot be used: {error}",
+        folder.display()
+    ));
+    match error {
+        StartError::Format { found } => {
+            let other = if *found < control::FORMAT { "older" } else { "newer" };
+            failure.hint(format!(
+                "start the {other} zaffre that wrote it, or begin with another folder: `zaffre serve --data DIR`"
+            ))
+        }
+        StartError::Store(control::StoreError::TooNew { .. }) => failure.hint(
+            "start the newer zaffre that wrote it, or begin with another folder: `zaffre serve --data DIR`",
+        ),
+        StartError::Store(_)
+        | StartError::Checkpoint(_)
+        | StartError::Document { .. }
+        | StartError::Thread(_) => failure,
+    }
 }
 
 /// Names of the certificate beside the usual ones.
@@ -278,5 +302,24 @@ fn withdraw(folder: &Folder, server: &Server, unregistered: bool) {
     }
     if !unregistered && let Err(failure) = Home::find().and_then(|home| home.unregister(server)) {
         tracing::warn!(%failure, "the server stays registered");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_another_version_is_named_with_both_formats_and_what_to_do() {
+        let failure = cannot_start(Path::new("/d"), &StartError::Format { found: 0 });
+        assert_eq!(
+            failure.message,
+            "the data folder /d cannot be used: its checkpoint has format 0, this version reads format 1"
+        );
+        let hint = failure.hint.unwrap();
+        assert!(
+            hint.contains("the older zaffre") && hint.contains("--data DIR"),
+            "{hint}"
+        );
     }
 }

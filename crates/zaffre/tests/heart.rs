@@ -65,6 +65,37 @@ fn invoke(server: &Server, job: &str, more: &[&str]) {
     server.ok(&args);
 }
 
+/// `logs/job_result.txt` has the numbers of `job show`, the overview ends with the outcome.
+fn reports_tell(server: &Server, job: &str, result: &str) {
+    let to = format!("{job}-all");
+    server.ok(&["job", "download", "-n", job, "-p", &to, "--all"]);
+    let logs = server.folder.join(to).join("artifacts/logs");
+    let read = |name: &str| fs::read_to_string(logs.join(name)).unwrap();
+    let text = read("job_result.txt");
+    let mut lines = vec![format!("result: {result}")];
+    for (name, count) in [
+        ("mini batches", "mini_batches_total"),
+        ("mini batches done", "mini_batches_done"),
+        ("mini batches run again after a preemption", "rerun"),
+        ("preemptions", "preemptions"),
+        ("retries", "retries"),
+        ("rows", "rows"),
+    ] {
+        lines.push(format!("{name}: {}", server.count(job, count)));
+    }
+    for line in lines {
+        assert!(text.lines().any(|l| l == line), "{line} in {text}");
+    }
+    let overview = read("job_progress_overview.txt");
+    assert!(overview.contains("Scheduling finished."), "{overview}");
+    let last = overview.lines().last().unwrap();
+    assert!(
+        last.contains(&format!("The job is {}", result.to_lowercase())),
+        "{last}"
+    );
+    assert!(read("azureml/executionlogs.txt").contains("Completing processing"));
+}
+
 #[test]
 fn the_articles_files_score_every_row_once_whatever_is_taken() {
     let server = Server::start();
@@ -109,7 +140,14 @@ fn the_articles_files_score_every_row_once_whatever_is_taken() {
             s.count("disturbed", "preemptions") >= taken
         });
     }
-    server.ok(&["job", "stream", "-n", "disturbed"]);
+    let streamed = server.ok(&["job", "stream", "-n", "disturbed"]);
+    for line in [
+        "Submitting 1 runs, first five are: batchscoring:disturbed-batchscoring",
+        "Completing processing run id disturbed-batchscoring: completed",
+    ] {
+        assert_eq!(streamed.matches(line).count(), 1, "{line} in {streamed}");
+    }
+    reports_tell(&server, "disturbed", "Completed");
     assert!(server.count("disturbed", "preemptions") >= 2);
     assert!(
         server.count("disturbed", "rerun") >= 1,
@@ -147,6 +185,7 @@ fn the_articles_files_score_every_row_once_whatever_is_taken() {
         said.contains("Canceled") && said.contains("--resume-from"),
         "{said}"
     );
+    reports_tell(&server, "emptied", "Canceled");
     let kept = server.count("emptied", "mini_batches_done");
     invoke(
         &server,

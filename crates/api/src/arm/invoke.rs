@@ -1,13 +1,13 @@
 //! `POST {scoringUri}`: a batch job from an endpoint.
 //!
 //! I1 one request id, one job, however often it is sent and whatever became of the endpoint meanwhile: the name of the job
-//!    is made of the request id, or the job keeps the id, so a repeat finds it before anything else is looked at; the loop
-//!    tells repeats that race;
+//!    is made of the request id, or the job keeps the id, so a repeat finds it before anything else is looked at; one
+//!    that comes at the same time gets the loop's answer to the first;
 //! I2 the answer waits for no listing of the input.
 
 use axum::http::StatusCode;
-use control::{Failure, Request};
-use model::{Answer as Did, DocKey, Document, JobId, Kind, Refusal};
+use control::Request;
+use model::{Answer as Did, DocKey, Document, JobId, Kind};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -77,26 +77,10 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
             by: put::BY.into(),
         })
         .await;
-    let (id, status) = match sent {
-        Ok(done) => match done.answer {
-            Did::Run { id, repeat } => (
-                id,
-                if repeat {
-                    StatusCode::OK
-                } else {
-                    StatusCode::CREATED
-                },
-            ),
-            Did::Stored | Did::Canceling | Did::Preempted { .. } => (id, StatusCode::CREATED),
-        },
-        // A repeat that the loop took up in the same turn: by now the first one's job is there.
-        Err(failure @ Failure::Refused(Refusal::Conflict { .. })) => {
-            match taken(&api, &id, request.as_deref())? {
-                Some(_) => (id, StatusCode::OK),
-                None => return Err(failure.into()),
-            }
-        }
-        Err(failure) => return Err(failure.into()),
+    let (id, status) = match sent?.answer {
+        Did::Run { id, repeat: true } => (id, StatusCode::OK),
+        Did::Run { id, repeat: false } => (id, StatusCode::CREATED),
+        Did::Stored | Did::Canceling | Did::Preempted { .. } => (id, StatusCode::CREATED),
     };
     let job = api.control.get(&DocKey::job(&id))?.ok_or_else(|| {
         Problem::new(

@@ -198,24 +198,16 @@ pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
 /// DELETE a job that has ended. Its outputs stay: other things may name them.
 pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
-    if let Some(run) = api
-        .control
-        .run(&JobId::new(&key.workspace, key.path.clone()))?
-        && !run.state.is_done()
-    {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            "Conflict",
-            format!("job {} has not ended, it is {}", run.id, run.state.name()),
-        )
-        .hint("cancel it first"));
-    }
-    Ok(
-        match put::remove(&api, key, None, condition::read(&call.headers)?).await? {
-            put::Removed::Now => reply::empty(StatusCode::OK),
-            put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
-        },
-    )
+    let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
+    // The loop refuses one thing: a job that has not ended.
+    let removed = removed.map_err(|problem| match problem.status {
+        StatusCode::CONFLICT => problem.hint("cancel it first"),
+        _ => problem,
+    })?;
+    Ok(match removed {
+        put::Removed::Now => reply::empty(StatusCode::OK),
+        put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
+    })
 }
 
 /// GET explain (ours): why a job waits, or how it ended.

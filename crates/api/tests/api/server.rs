@@ -176,6 +176,7 @@ pub fn server() -> Server {
         clock: Arc::new(WallClock),
         bell,
         read: |document| wire::arm::declared(document).map_err(|e| e.to_string()),
+        report: wire::view::report::report,
         room: Box::new(|| Ok(())),
     })
     .unwrap();

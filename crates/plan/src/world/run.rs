@@ -132,6 +132,7 @@ impl World {
             held_node: false,
             first_error: None,
             progress: is_batch.then(Progress::default),
+            given: 0,
             kept: None,
         };
         let live = Live {
@@ -187,6 +188,7 @@ impl World {
         record.tasks.insert(task.index, placed);
         record.attempt = record.attempt.max(task.attempt);
         record.held_node = true;
+        record.given += 1;
         if record.state == RunState::Queued {
             record.state = RunState::Preparing;
             record.why = None;

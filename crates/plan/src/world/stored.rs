@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The form of a checkpoint. A change of form gets a new number and a reader of the old one.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct Stored<'a> {

@@ -100,6 +100,7 @@ pub fn record(job: &JobId) -> RunRecord {
         held_node: true,
         first_error: None,
         progress: None,
+        given: 0,
         kept: None,
     }
 }

@@ -3,12 +3,13 @@
 use model::Time;
 
 use super::Place;
-use crate::Series;
+use crate::{SERIES_KEPT, Series};
 
 pub(super) const CASES: &[fn(Place<dyn Series>)] = &[
     samples_come_back_in_order_of_time,
     the_last_sample_before_a_range_comes_with_it,
     names_are_found_by_prefix,
+    old_samples_go_but_the_last_of_them,
 ];
 
 fn at(samples: &[(u64, &str)]) -> Vec<(Time, String)> {
@@ -69,4 +70,28 @@ fn names_are_found_by_prefix(open: Place<dyn Series>) {
     assert_eq!(series.names("m/%").expect("listed"), ["m/%"]);
     assert_eq!(series.names("").expect("listed").len(), 6);
     assert!(series.names("z").expect("listed").is_empty());
+}
+
+fn old_samples_go_but_the_last_of_them(open: Place<dyn Series>) {
+    let series = open();
+    series
+        .append("s", &at(&[(10, "a"), (20, "b"), (30, "c")]))
+        .expect("appended");
+    series.append("other", &at(&[(10, "x")])).expect("appended");
+    let all = |name| series.range(name, Time(0), Time(u64::MAX >> 1));
+    let newest = 30 + SERIES_KEPT.0;
+    series.append("s", &at(&[(newest, "d")])).expect("appended");
+    assert_eq!(
+        all("s").expect("read"),
+        at(&[(20, "b"), (30, "c"), (newest, "d")]),
+        "a sample at the limit is kept, and the last one before it"
+    );
+    series
+        .append("s", &at(&[(newest + 5, "e")]))
+        .expect("appended");
+    assert_eq!(
+        all("s").expect("read"),
+        at(&[(30, "c"), (newest, "d"), (newest + 5, "e")])
+    );
+    assert_eq!(all("other").expect("read").len(), 1);
 }

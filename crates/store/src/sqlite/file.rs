@@ -6,13 +6,13 @@ use port::StoreError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 use std::{
     fs::{self, OpenOptions},
-    io,
+    io::{self, Read},
     os::unix::fs::OpenOptionsExt,
     path::Path,
     time::Duration,
 };
 
-use super::Trouble;
+use super::{Trouble, wal};
 use crate::failpoint::{at, step};
 
 /// "Zaff": tells a file of ours from any other SQLite file.
@@ -51,6 +51,7 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder, kind)?,
         Err(error) => return Err(error.into()),
     }
+    let torn = kind.synchronous == "FULL" && look_at_wal(folder, kind)? == wal::End::Torn;
     let mut db = connect(&path)?;
     let found: u32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let known = u32::try_from(kind.steps.len()).expect("formats are few");
@@ -66,6 +67,10 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
     }
     db.pragma_update(None, "synchronous", kind.synchronous)?;
     write_ahead(&db, &path)?;
+    if torn {
+        // A new generation: what is left of the torn write is never counted again (A2 of `wal`).
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    }
     db.execute_batch(&format!(
         "PRAGMA wal_autocheckpoint={WAL_PAGES}; PRAGMA journal_size_limit={WAL_BYTES};"
     ))?;
@@ -75,6 +80,27 @@ fn try_open(folder: &Path, kind: &Steps) -> Result<Connection, Trouble> {
         migrate(&mut db, number, sql)?;
     }
     Ok(db)
+}
+
+/// Refuses a WAL that lost what was acknowledged, before SQLite drops it in silence.
+fn look_at_wal(folder: &Path, kind: &Steps) -> Result<wal::End, Trouble> {
+    let mut head = [0; 18];
+    let read = fs::File::open(folder.join(kind.name)).and_then(|mut f| f.read_exact(&mut head));
+    let page = match (read, u16::from_be_bytes([head[16], head[17]])) {
+        (Ok(()), 1) => 65_536,
+        (Ok(()), size) if size >= 512 && size.is_power_of_two() => usize::from(size),
+        _ => return Ok(wal::End::Clean), // no database: SQLite says so
+    };
+    let path = folder.join(format!("{}-wal", kind.name));
+    let end = wal::end(&path, page)?;
+    if let wal::End::Damaged { frame } = end {
+        return Err(Trouble::Io(io::Error::other(format!(
+            "{}: frame {frame} is damaged and acknowledged transactions follow it; \
+             bring the folder back from a copy, or remove this file to lose what it holds",
+            path.display()
+        ))));
+    }
+    Ok(end)
 }
 
 fn connect(path: &Path) -> Result<Connection, Trouble> {

@@ -169,6 +169,7 @@ fn record() -> RunRecord {
             published: Some(100),
             ..Progress::default()
         }),
+        given: 6,
         kept: Some(Kept {
             done: ranges(),
             failed_items: 1,

@@ -67,13 +67,23 @@ pub fn fill(map: &mut Map<String, Value>, key: &str, value: Value) {
 
 /// A document under the workspace: `tail` is what follows the workspace's id (`computes/c`), `kind` the type's end.
 pub fn resource(document: &Document, tail: &str, properties: Map<String, Value>) -> Value {
+    resource_of(document, sent(document), tail, properties)
+}
+
+/// The same for a body that is read already; its own `properties` give way.
+pub fn resource_of(
+    document: &Document,
+    body: Map<String, Value>,
+    tail: &str,
+    properties: Map<String, Value>,
+) -> Value {
     let id = format!(
         "{}/{tail}",
         crate::names::workspace_id(&document.key.workspace)
     );
     let name = tail.rsplit('/').next().unwrap_or(tail);
     let collections: Vec<&str> = tail.split('/').step_by(2).collect();
-    let mut out = sent(document);
+    let mut out = body;
     for ours in ["id", "name", "type", "systemData", "etag"] {
         out.remove(ours);
     }

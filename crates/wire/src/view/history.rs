@@ -223,8 +223,7 @@ pub fn resolved_uris(
 impl Job<'_> {
     /// Whether it is archived.
     fn hidden(&self) -> bool {
-        super::envelope::properties(&super::envelope::sent(self.document))
-            .get("isArchived")
+        self.property("isArchived")
             .and_then(Value::as_bool)
             .unwrap_or(false)
     }

@@ -4,7 +4,7 @@
 //! J2 counts are texts in `properties`, since the SDK wants a map of texts.
 
 use super::{
-    envelope::{Site, fill, properties, resource, sent, system_data},
+    envelope::{Site, fill, properties, resource_of, sent, system_data},
     status::{code, status, why},
 };
 use crate::{
@@ -25,12 +25,25 @@ pub const EXPERIMENT: &str = "Default";
 pub const STEP_NAME: &str = "batchscoring";
 
 /// What a job's document and its run say together; what every view of a job is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// The document.
     pub document: &'a Document,
     /// The run, absent only when its record is gone.
     pub run: Option<&'a RunRecord>,
+    /// The document, read once for all views of it.
+    body: Map<String, Value>,
+}
+
+impl<'a> Job<'a> {
+    /// A job, and its run where there is one.
+    pub fn new(document: &'a Document, run: Option<&'a RunRecord>) -> Job<'a> {
+        Job {
+            document,
+            run,
+            body: sent(document),
+        }
+    }
 }
 
 impl Job<'_> {
@@ -57,17 +70,18 @@ impl Job<'_> {
         self.text("jobType")
             .is_some_and(|t| t.eq_ignore_ascii_case("Pipeline"))
     }
-    /// A member of the document's properties.
+    pub(super) fn property(&self, key: &str) -> Option<&Value> {
+        self.body.get("properties")?.get(key)
+    }
+    /// A text among the document's properties.
     pub(super) fn text(&self, key: &str) -> Option<String> {
-        let value = properties(&sent(self.document)).remove(key)?;
-        value.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+        let text = self.property(key)?.as_str()?;
+        Some(text).filter(|t| !t.is_empty()).map(str::to_owned)
     }
     /// A map among the document's properties.
     pub(super) fn map(&self, key: &str) -> Map<String, Value> {
-        match properties(&sent(self.document)).remove(key) {
-            Some(Value::Object(map)) => map,
-            _ => Map::new(),
-        }
+        let map = self.property(key).and_then(Value::as_object);
+        map.cloned().unwrap_or_default()
     }
     /// The document's properties with the counts of the run (J2).
     pub fn properties(&self) -> Map<String, Value> {
@@ -182,7 +196,7 @@ fn studio(site: &Site, job: &Job<'_>, name: &str) -> String {
 
 /// A job as `GET jobs/NAME` gives it.
 pub fn job(site: &Site, job: &Job<'_>) -> Value {
-    let mut p = properties(&sent(job.document));
+    let mut p = properties(&job.body);
     let kind = if job.is_batch() {
         "Pipeline"
     } else {
@@ -209,7 +223,9 @@ pub fn job(site: &Site, job: &Job<'_>) -> Value {
         fill(&mut p, "jobs", json!({}));
         fill(&mut p, "settings", json!({}));
     }
-    resource(job.document, &format!("jobs/{}", job.name()), p)
+    let mut rest = job.body.clone();
+    rest.remove("properties"); // `p` is made of it
+    resource_of(job.document, rest, &format!("jobs/{}", job.name()), p)
 }
 
 /// The step of a batch run as `GET jobs/NAME-batchscoring` gives it.

@@ -12,6 +12,7 @@ pub mod envelope;
 pub mod history;
 pub mod job;
 pub mod operation;
+pub mod report;
 pub mod status;
 pub mod usage;
 pub mod workspace;

@@ -1,6 +1,7 @@
 //! `RunState` and `Why` → Azure's job statuses and error codes (§2.4.1, §2.4.2).
 //!
-//! S1 NotResponding and Paused are never said: the SDK takes them for an end.
+//! S1 NotResponding and Paused are never said: the SDK takes them for an end;
+//! S2 Provisioning is never said: it is of compute that is made for one job; who waits for nodes of a cluster is Queued.
 
 use model::{Outcome, RunRecord, RunState, Why};
 use serde_json::{Value, json};
@@ -24,7 +25,6 @@ pub fn status(run: &RunRecord) -> &'static str {
 
 fn waiting(run: &RunRecord) -> &'static str {
     match &run.why {
-        Some(Why::NodesComing { .. }) => "Provisioning",
         Some(Why::Listing | Why::Preparing { .. }) => "Preparing",
         Some(Why::Publishing) => "Finalizing",
         // accepted, and no turn has looked at it yet
@@ -77,6 +77,18 @@ pub fn code(why: &Why) -> &'static str {
     }
 }
 
+/// In Azure's words: people search for them, and scripts do.
+fn exited(run: &RunRecord, how: &str) -> String {
+    let Some(code) = how.strip_prefix("exit code ") else {
+        return how.to_owned();
+    };
+    let mut text = format!("Execution failed. User process exited with status code {code}.");
+    if run.spec.instances == 1 {
+        text.push_str(" Please check log file 'user_logs/std_log.txt' for error details.");
+    }
+    text
+}
+
 /// The error of a run in run history's shape; null while it has none. A cancel that somebody asked for is none.
 pub fn error(run: &RunRecord) -> Value {
     let why = match &run.state {
@@ -84,7 +96,10 @@ pub fn error(run: &RunRecord) -> Value {
         RunState::Done(Outcome::Canceled(why)) if *why != Why::CancelAsked => why,
         _ => return Value::Null,
     };
-    let mut message = why.to_string();
+    let mut message = match why {
+        Why::Exited { how } => exited(run, how),
+        _ => why.to_string(),
+    };
     // the first exception of the user's code says more than that items failed (field report 69)
     if let Some(first) = &run.first_error
         && !matches!(why, Why::UserError { .. })

@@ -72,13 +72,17 @@ async fn fetch(
     let mut fetched = 0;
     if args.output_name.is_none() && (!batch || args.all) {
         let container = client.container(ARTIFACTS).await?;
-        fetched += tree(
-            client,
-            &container,
-            &format!("ExperimentRun/dcid.{run}/"),
-            &folder.join("artifacts"),
-        )
-        .await?;
+        // the log of a batch job as a whole lies beside those of its step; no two names are the same
+        let runs = [Some(&run), batch.then_some(&args.name)];
+        for run in runs.into_iter().flatten() {
+            fetched += tree(
+                client,
+                &container,
+                &format!("ExperimentRun/dcid.{run}/"),
+                &folder.join("artifacts"),
+            )
+            .await?;
+        }
     }
     if args.output_name.is_none() && !batch && !args.all {
         return Ok(fetched);

@@ -2,7 +2,7 @@
 
 use super::{Context, changes, compute::expect, stream};
 use crate::{
-    cli::job::*,
+    cli::{ChangeArgs, job::*},
     client::{locate::plain_name, operation::Wait},
     command::{download, validate},
     draft::{self, flag},
@@ -208,41 +208,105 @@ async fn explain(context: &Context, name: &str) -> Result<(), Failure> {
         .show_or(&answer, context.globals.output, &text)
 }
 
-/// Azure changes these fields of a job that was submitted, and no others.
-const CHANGEABLE: [&str; 4] = ["display_name", "description", "tags", "properties"];
-
 async fn update(context: &Context, args: Update) -> Result<(), Failure> {
     let job_at = at(context, &args.name)?;
     let job = context.client.get(&job_at).await?;
-    let p = &job["properties"];
-    let mut document = json!({"display_name": p["displayName"], "description": p["description"], "tags": p["tags"]});
-    let mut values = document.clone();
-    changes(&mut document, &args.change)?;
-    for (key, value) in document.as_object().into_iter().flatten() {
-        values[key] = value.clone();
+    let body = changed(&job, &args.change)?;
+    patch(context, &args.name, &body).await?;
+    let job = context.client.get(&job_at).await?;
+    show(&context.output, &shown(&job), JOB)
+}
+
+/// What can be changed of a job that was submitted, and how the run calls it (wire §6).
+const CHANGEABLE: [(&str, &str); 4] = [
+    ("display_name", "displayName"),
+    ("description", "description"),
+    ("tags", "tags"),
+    ("properties", "properties"),
+];
+
+/// The `PATCH` of the run that makes the changes: the texts and the tags whole, of the properties those that change, since
+/// a run keeps every property that it has.
+fn changed(job: &Value, change: &ChangeArgs) -> Result<Value, Failure> {
+    let mut values = json!({});
+    for (name, wire) in CHANGEABLE {
+        values[name] = job["properties"][wire].clone();
     }
-    for argument in &args.change.set {
+    let before = values.clone();
+    for (flag, list) in [("--add", &change.add), ("--remove", &change.remove)] {
+        if let Some(path) = list.first() {
+            may_change(flag, path)?;
+        }
+    }
+    if let Some(path) = change.remove.first().filter(|p| top(p).0 == "properties") {
+        return Err(Failure::wrong(format!(
+            "--remove {path}: a run keeps every property that it has"
+        ))
+        .hint("--set gives it another value"));
+    }
+    changes(&mut values, change)?; // --set is checked there and read here: a text stays one
+    for argument in &change.set {
         let Some((path, value)) = argument.split_once('=') else {
             return Err(Failure::wrong(format!(
                 "--set {argument:?}: a path and a value are joined by ="
             )));
         };
-        let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-        if !CHANGEABLE.contains(&first) {
-            return Err(
-                Failure::wrong(format!("--set {path}: a job that was submitted keeps it"))
-                    .hint(format!("what can be changed is {}", CHANGEABLE.join(", "))),
-            );
-        }
-        if rest.is_empty() {
-            values[first] = value.into();
-        } else {
-            values[first][rest] = value.into();
+        may_change("--set", path)?;
+        match top(path) {
+            (first @ ("display_name" | "description"), "") => values[first] = value.into(),
+            ("properties", key) if key.starts_with("zaffre.") || key.starts_with("azureml.") => {
+                return Err(Failure::wrong(format!(
+                    "--set {path}: this property is the server's own"
+                )));
+            }
+            (first @ ("tags" | "properties"), key) if !key.is_empty() => {
+                if !values[first].is_object() {
+                    values[first] = json!({});
+                }
+                values[first][key] = value.into();
+            }
+            (first @ ("tags" | "properties"), _) => {
+                return Err(Failure::wrong(format!("--set {path}: it is a map"))
+                    .hint(format!("--set {first}.KEY=VALUE sets one of its texts")));
+            }
+            (first, _) => {
+                return Err(Failure::wrong(format!("--set {path}: {first} is one text")));
+            }
         }
     }
-    patch(context, &args.name, &json!({"displayName": values["display_name"], "description": values["description"], "tags": values["tags"]})).await?;
-    let job = context.client.get(&job_at).await?;
-    show(&context.output, &shown(&job), JOB)
+    let mut body = json!({});
+    for (name, wire) in CHANGEABLE {
+        if values.get(name) == before.get(name) {
+            continue;
+        }
+        body[wire] = match (&values[name], name) {
+            (Value::Null, "display_name" | "description") => "".into(), // removed
+            (Value::Null, _) => json!({}),
+            (Value::Object(now), "properties") => now
+                .iter()
+                .filter(|(key, value)| before[name].get(key.as_str()) != Some(*value))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            (value, _) => value.clone(),
+        };
+    }
+    Ok(body)
+}
+
+fn top(path: &str) -> (&str, &str) {
+    path.split_once('.').unwrap_or((path, ""))
+}
+
+fn may_change(flag: &str, path: &str) -> Result<(), Failure> {
+    if CHANGEABLE.iter().any(|(name, _)| *name == top(path).0) {
+        return Ok(());
+    }
+    let names: Vec<&str> = CHANGEABLE.iter().map(|(name, _)| *name).collect();
+    Err(
+        Failure::wrong(format!("{flag} {path}: a job that was submitted keeps it"))
+            .hint(format!("what can be changed is {}", names.join(", "))),
+    )
 }
 
 async fn hide(context: &Context, name: &str, hidden: bool) -> Result<(), Failure> {
@@ -277,5 +341,64 @@ mod tests {
         let (one, two) = (generated().unwrap(), generated().unwrap());
         assert_ne!(one, two);
         wire::names::check_job(&one).unwrap();
+    }
+
+    fn change(set: &[&str], remove: &[&str]) -> Result<Value, Failure> {
+        let job = json!({"properties": {
+            "displayName": "d", "description": "old", "tags": {"a": "1", "b": "2"},
+            "properties": {"p": "1", "zaffre.rows": "9"},
+        }});
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        changed(
+            &job,
+            &ChangeArgs {
+                set: words(set),
+                remove: words(remove),
+                ..ChangeArgs::default()
+            },
+        )
+    }
+
+    #[test]
+    fn an_update_sends_what_changes_and_nothing_else() {
+        assert_eq!(
+            change(&["properties.x=1", "properties.a.b=2"], &[]).unwrap(),
+            json!({"properties": {"x": "1", "a.b": "2"}})
+        );
+        assert_eq!(
+            change(&["description=", "tags.c=3"], &["tags.a"]).unwrap(),
+            json!({"description": "", "tags": {"b": "2", "c": "3"}})
+        );
+        assert_eq!(
+            change(&[], &["description"]).unwrap(),
+            json!({"description": ""})
+        );
+        assert_eq!(change(&["display_name=d"], &[]).unwrap(), json!({}));
+    }
+
+    #[test]
+    fn what_an_update_cannot_do_is_refused_by_name() {
+        for (set, remove, words) in [
+            (
+                &["command=x"][..],
+                &[][..],
+                "--set command: a job that was submitted keeps it",
+            ),
+            (&["properties.zaffre.rows=1"], &[], "is the server's own"),
+            (&["tags=x"], &[], "--set tags: it is a map"),
+            (
+                &[],
+                &["properties.p"],
+                "--remove properties.p: a run keeps every property",
+            ),
+            (
+                &[],
+                &["inputs.x"],
+                "inputs.x: a job that was submitted keeps it",
+            ),
+        ] {
+            let refused = change(set, remove).unwrap_err().message;
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 }

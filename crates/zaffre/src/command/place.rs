@@ -115,10 +115,16 @@ async fn create_workspace(context: &Context, args: WorkspaceCreate) -> Result<()
         };
         let (first, rest) = key.split_once('.').unwrap_or((key, ""));
         known_workspace_key(first)?;
-        if rest.is_empty() {
-            fields.insert(first.to_owned(), value.into());
-        } else {
-            fields.entry(first.to_owned()).or_insert_with(|| json!({}))[rest] = value.into();
+        match (first, rest) {
+            ("tags", "") => {
+                return Err(Failure::wrong(format!("--set {set}: tags is a map"))
+                    .hint("--set tags.KEY=VALUE sets one"));
+            }
+            ("tags", tag) => put_tag(&mut fields, tag, value)?,
+            (_, "") => drop(fields.insert(first.to_owned(), value.into())),
+            (text, _) => {
+                return Err(Failure::wrong(format!("--set {key}: {text} is one text")));
+            }
         }
     }
     for (key, value) in [
@@ -137,7 +143,7 @@ async fn create_workspace(context: &Context, args: WorkspaceCreate) -> Result<()
                 "--tags {tag:?}: a tag is KEY=VALUE"
             )));
         };
-        fields.entry("tags").or_insert_with(|| json!({}))[key] = value.into();
+        put_tag(&mut fields, key, value)?;
     }
     let Some(name) = fields.get("name").and_then(Value::as_str) else {
         return Err(
@@ -161,6 +167,16 @@ async fn create_workspace(context: &Context, args: WorkspaceCreate) -> Result<()
     context
         .output
         .show(&shape::shown(Shape::Workspace, &document), WORKSPACES)
+}
+
+fn put_tag(fields: &mut Map<String, Value>, key: &str, value: &str) -> Result<(), Failure> {
+    match fields.entry("tags").or_insert_with(|| json!({})) {
+        Value::Object(tags) => {
+            tags.insert(key.to_owned(), value.into());
+            Ok(())
+        }
+        other => Err(Failure::wrong(format!("tags is {other}, it must be a map"))),
+    }
 }
 
 const WORKSPACE_KEYS: [&str; 5] = ["name", "description", "display_name", "location", "tags"];
