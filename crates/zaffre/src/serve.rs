@@ -79,7 +79,8 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         &home,
         wire::yaml::DEFAULT_LOCATION,
     )
-    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?;
+    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
+    .with_room(room(held));
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
     let url = format!("https://{}", reachable(address));
@@ -161,7 +162,6 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
             .map_err(|error| failed("the local engine cannot start", &error))?,
     );
     let report = engine.report();
-    let reserve = store::Reserve::new(held.path(), store::RESERVE);
     let parts = Parts {
         store: store.clone(),
         blobs,
@@ -170,7 +170,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         clock: Arc::new(clock::Wall::default()),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
-        room: Box::new(move || reserve.check().map_err(|short| short.to_string())),
+        room: Box::new(room(held)),
     };
     let (control, running) =
         Control::start(parts).map_err(|error| failed("the server cannot start", &error))?;
@@ -180,6 +180,12 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         engine,
         report,
     })
+}
+
+/// Whether the disk of the data folder is above its reserve.
+fn room(held: &store::DataFolder) -> impl Fn() -> Result<(), String> + Send + Sync + use<> {
+    let reserve = store::Reserve::new(held.path(), store::RESERVE);
+    move || reserve.check().map_err(|short| short.to_string())
 }
 
 /// Names of the certificate beside the usual ones.

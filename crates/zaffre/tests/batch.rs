@@ -5,7 +5,7 @@ mod support;
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, process::Output};
 use support::{
     Server, signal,
-    site::{LONG, Meeting, deploy, fill, invoke, predictions},
+    site::{GATED, LONG, Meeting, deploy, fill, invoke, predictions, stored},
 };
 
 /// One row per file, its name and its text, and a file of its own under the same name.
@@ -105,19 +105,6 @@ fn a_name_that_is_not_utf8_is_refused_before_anything_is_sent() {
         Some(3)
     );
     server.stop();
-}
-
-/// Files below the blobs of a server.
-fn stored(server: &Server) -> usize {
-    fn count(folder: &std::path::Path) -> usize {
-        let entries = fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
-        entries
-            .map(|path| if path.is_dir() { count(&path) } else { 1 })
-            .sum()
-    }
-    count(&server.data().join("blobs"))
 }
 
 fn stderr(output: &Output) -> String {
@@ -233,24 +220,6 @@ fn a_poisoned_file_above_the_threshold_fails_the_run_and_names_the_first_error()
     }
     server.stop();
 }
-
-/// From the twentieth file on, nobody goes on before the test opens; whoever waits leaves its process id.
-const GATED: &str = "\
-import os, time
-MEETING = os.environ['MEETING']
-def init():
-    pass
-def run(mini_batch):
-    rows = []
-    for path in mini_batch:
-        name = os.path.basename(path)
-        if name >= 'f020' and not os.path.exists(MEETING + '/open'):
-            open(f'{MEETING}/{os.getpid()}', 'w').close()
-            while not os.path.exists(MEETING + '/open'):
-                time.sleep(0.005)
-        rows.append(name + ' ' + open(path).read())
-    return rows
-";
 
 #[test]
 fn every_worker_killed_once_changes_no_byte_of_the_output() {

@@ -401,6 +401,14 @@ fn listing(xml: &str) -> Result<(Vec<Found>, Option<String>), Failure> {
     }
 }
 
+/// The message of an error of the blob service.
+pub fn message_of(body: &[u8]) -> Option<String> {
+    let body = std::str::from_utf8(body).ok()?;
+    let (_, rest) = body.split_once("<Message>")?;
+    let (text, _) = rest.split_once("</Message>")?;
+    Some(quick_xml::escape::unescape(text).ok()?.into_owned())
+}
+
 /// The text that was percent-encoded.
 fn decoded(text: &str) -> Result<String, String> {
     let mut parts = text.split('%');
@@ -455,6 +463,16 @@ mod tests {
         assert_eq!(next.as_deref(), Some("m"));
         for bad in ["a%", "%1", "%zz", "%ff"] {
             assert!(decoded(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_blob_service_says_its_message() {
+        let body =
+            "<?xml version=\"1.0\"?><Error><Code>C</Code><Message>a &lt; b&#10;c</Message></Error>";
+        assert_eq!(message_of(body.as_bytes()).as_deref(), Some("a < b\nc"));
+        for other in ["", "{}", "<Error><Message>", "\u{fffd}"] {
+            assert_eq!(message_of(other.as_bytes()), None);
         }
     }
 
