@@ -267,3 +267,145 @@ fn every_worker_killed_once_changes_no_byte_of_the_output() {
     );
     server.stop();
 }
+
+/// As many rows as the text of the first file says; a table when it says so (of a `pandas` of the test's own).
+const COUNTED: &str = "\
+import pandas
+def init():
+    pass
+def run(mini_batch):
+    text = open(mini_batch[0]).read()
+    if text == 'none':
+        return None
+    if text == 'table':
+        return pandas.DataFrame()
+    return ['row of ' + text] * int(text)
+";
+/// What the worker needs of a table.
+const PANDAS: &str = "\
+class DataFrame:
+    columns = ['name', 'two words']
+    def __len__(self):
+        return 2
+    def to_csv(self, index, header, sep):
+        assert (index, header, sep) == (False, False, ',')
+        return 'a,1\\nb,2\\n'
+";
+
+#[test]
+fn fewer_rows_than_files_are_failed_items_and_more_are_shown_beside_them() {
+    let server = Server::start();
+    fill(&server.folder, [("code/pandas.py", PANDAS)]);
+    deploy(
+        &server,
+        COUNTED,
+        "mini_batch_size: 2\nretry_settings: {max_retries: 0}\n",
+    );
+    // Two files each: n - 1, n, n + 1 and no rows, none at all (field report 18).
+    let says = ["1", "2", "3", "0", "none"];
+    let names: Vec<_> = (0..10).map(|i| format!("f{i}")).collect();
+    let files = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| (name.as_str(), says[i / 2]));
+    fill(&server.folder.join("in"), files);
+    server.ok(&invoke("counted", "in", &["--stream"]));
+    let count = |name: &str| server.count("counted", name);
+    assert_eq!((count("files"), count("rows")), (10, 6));
+    assert_eq!(
+        (count("mini_batches_done"), count("mini_batches_failed")),
+        (4, 1)
+    );
+    assert_eq!(count("failed_items"), 1 + 2 + 2);
+    let expected = "row of 1\nrow of 2\nrow of 2\nrow of 3\nrow of 3\nrow of 3\n";
+    assert_eq!(
+        String::from_utf8(predictions(&server, "counted")).unwrap(),
+        expected
+    );
+    server.stop();
+}
+
+#[test]
+fn a_header_is_written_once_and_only_where_it_is_asked_for() {
+    let server = Server::start();
+    fill(&server.folder, [("code/pandas.py", PANDAS)]);
+    let files: Vec<_> = (0..3).map(|i| format!("f{i}")).collect();
+    fill(
+        &server.folder.join("in"),
+        files.iter().map(|n| (n.as_str(), "table")),
+    );
+    let rows = "a,1\nb,2\n".repeat(3);
+    let property = "mini_batch_size: 1\nproperties: {zaffre.append_row_header: \"true\"}\n";
+    for (job, settings, expected) in [
+        ("plain", "mini_batch_size: 1\n", rows.clone()),
+        ("headed", property, format!("name,two words\n{rows}")),
+    ] {
+        deploy(&server, COUNTED, settings);
+        server.ok(&invoke(job, "in", &["--stream"]));
+        assert_eq!(
+            String::from_utf8(predictions(&server, job)).unwrap(),
+            expected
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn an_output_is_named_before_the_end_and_is_the_same_under_every_name() {
+    let server = Server::start();
+    let meeting = Meeting::new(&server);
+    deploy(&server, GATED, &meeting.variable());
+    fill(&server.folder.join("in"), [("f020", "評価")]);
+    server.ok(&invoke("named", "in", &[]));
+    server.wait("it runs", LONG, |_| !meeting.names().is_empty());
+    let shown = server.value(
+        &["job", "show", "-n", "named"],
+        "properties.\"zaffre.output_file\"",
+    );
+    assert!(shown.ends_with("/predictions.csv"), "{shown}");
+    meeting.open();
+    server.ok(&["job", "stream", "-n", "named"]);
+    assert_eq!(
+        server.value(
+            &["job", "show", "-n", "named"],
+            "properties.\"zaffre.output_file\""
+        ),
+        shown,
+        "what was said before the end"
+    );
+    let step = server.value(&["job", "list", "-p", "named"], "[0].name");
+    assert!(!step.is_empty() && step != "named", "{step}");
+    for (job, output, folder, file) in [
+        ("named", None, "a", "predictions.csv"),
+        ("named", Some("score"), "b", "predictions.csv"),
+        (
+            step.as_str(),
+            Some("score"),
+            "c",
+            "named-outputs/score/predictions.csv",
+        ),
+    ] {
+        let mut args = vec!["job", "download", "-n", job, "-p", folder];
+        args.extend(output.into_iter().flat_map(|name| ["--output-name", name]));
+        server.ok(&args);
+        let got = fs::read_to_string(server.folder.join(folder).join(file));
+        assert_eq!(got.unwrap(), "f020 評価\n", "{args:?}");
+    }
+    server.stop();
+}
+
+#[test]
+fn an_init_that_raises_fails_the_run_with_what_it_raised() {
+    let server = Server::start();
+    let script = "import sys\ndef init():\n    sys.exit(42)\ndef run(mini_batch):\n    return []\n";
+    deploy(&server, script, "");
+    fill(&server.folder.join("in"), [("a", "1")]);
+    let output = server.run(&invoke("init", "in", &["--stream"]));
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("error: job init ended Failed: the scoring script did not start: SystemExit: 42\nhint: `zaffre job download -n init --all` brings"),
+        "{said}"
+    );
+    server.stop();
+}
