@@ -244,11 +244,7 @@ impl fmt::Display for Why {
             Why::Behind { ahead, first } => {
                 write!(f, "{ahead} before it on this compute, first {first}")
             }
-            Why::CapacityHeld { until } => write!(
-                f,
-                "no capacity is offered until {} ms after the epoch",
-                until.0
-            ),
+            Why::CapacityHeld { until } => write!(f, "no capacity is offered until {until}"),
             Why::Preparing { what } => write!(f, "preparing: {what}"),
             Why::Listing => f.write_str("the input is being listed"),
             Why::Publishing => f.write_str("the output is being written"),
