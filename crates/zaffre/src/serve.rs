@@ -4,7 +4,6 @@
 //! V2 stopping leaves tasks to run on; the next start on the same folder adopts them;
 //! V3 when the loop ends with an error the process ends too, with a failure: what it had written is unknown.
 
-mod clock;
 mod folder;
 mod listen;
 mod tls;
@@ -107,7 +106,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
 /// Takes every node away, tasks and all, and waits until they are gone; the next start sees it as a preemption.
 async fn end_nodes(engine: &Arc<dyn Engine>) {
     let begun = tokio::time::Instant::now();
-    let now = clock::Wall::default().now();
+    let now = port::Machine.now();
     loop {
         let nodes: Vec<_> = engine.observe().nodes.keys().cloned().collect();
         if nodes.is_empty() {
@@ -167,7 +166,7 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         blobs,
         series: store,
         engine: engine.clone(),
-        clock: Arc::new(clock::Wall::default()),
+        clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
         room: Box::new(room(held)),
