@@ -74,7 +74,11 @@ pub struct Api {
     finalizing: plane::history::FirstCalls,
     sweep: blob::blocks::Sweep,
     kept: kept::Kept,
+    room: Room,
 }
+
+/// Whether the disk is above its reserve; the message says what is short.
+type Room = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 impl Api {
     /// Routes over `control`. `home` always exists, whether or not a document says so; `location` is what resources report.
@@ -111,7 +115,18 @@ impl Api {
             started: time::now(),
             finalizing: plane::history::FirstCalls::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
+            room: Box::new(|| Ok(())),
         })
+    }
+
+    /// Refuses uploads while `room` says that the disk is short: its reserve is for what runs. The loop refuses commands.
+    #[must_use]
+    pub fn with_room(
+        mut self,
+        room: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.room = Box::new(room);
+        self
     }
 
     fn admits(&self, headers: &HeaderMap) -> bool {

@@ -167,7 +167,7 @@ impl Problem {
         self
     }
 
-    fn full(message: String) -> Self {
+    pub(crate) fn full(message: String) -> Self {
         Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "InsufficientStorage",

@@ -265,7 +265,7 @@ fn publish(
     let writer = blobs.write(&target).map_err(|e| text(&e))?;
     let mut out = io::BufWriter::with_capacity(COPY, writer);
     if let Some(header) = &plan.header {
-        out.write_all(header.as_bytes()).map_err(|e| text(&e))?;
+        writeln!(out, "{header}").map_err(|e| text(&e))?;
     }
     copy(blobs, &segments, &spans, &mut out).map_err(|e| text(&e))?;
     let writer = out.into_inner().map_err(|e| text(&e.error()))?;

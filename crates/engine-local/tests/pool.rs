@@ -415,6 +415,29 @@ fn a_notice_returns_what_was_not_begun_and_finishes_what_runs() {
 }
 
 #[test]
+fn what_runs_when_its_task_is_told_to_stop_has_not_failed() {
+    let rig = Rig::new("stopped");
+    let node = rig.node(0);
+    let run = "import time\ndef run(batch):\n    time.sleep(600)\n";
+    let spec = spec(&rig, run, 8, 2);
+    rig.start(&task(1), &node, spec);
+    rig.running(&task(1));
+    rig.apply(Action::Lend(task(1), 1, Ranges::span(0, 8)));
+    rig.wait("two have begun", |seen| {
+        (seen.tasks.get(&task(1))?.mailbox.started.len() == 2).then_some(())
+    });
+    rig.apply(Action::Stop(task(1)));
+    assert_eq!(rig.exit(&task(1)), Exit::Stopped);
+    let seen = rig.local().observe();
+    let parcels = &seen.tasks.get(&task(1)).unwrap().mailbox.parcels;
+    assert!(
+        parcels.iter().all(|parcel| parcel.failed.is_empty()),
+        "{parcels:?}"
+    );
+    assert!(!rig.blobs.join("runs/job/logs/user/error").exists());
+}
+
+#[test]
 fn a_new_server_gets_every_parcel_and_starts_nothing_twice() {
     let mut rig = Rig::new("adopt-pool");
     let node = rig.node(0);

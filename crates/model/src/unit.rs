@@ -39,6 +39,31 @@ impl Time {
     }
 }
 
+impl fmt::Display for Time {
+    /// UTC, to the second: `2026-11-30 02:31:38Z`. Reasons print it; what is written for machines is `wire`'s.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY: u64 = 24 * 60 * 60;
+        let seconds = self.0 / 1000;
+        let (day, rest) = (seconds / DAY, seconds % DAY);
+        // Days since 1 March of the year 0: then a leap day is the last of its year, and eras of 400 years are alike.
+        let day = day + 719_468;
+        let (era, day) = (day / 146_097, day % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (year, month) = match month {
+            0..=9 => (era * 400 + year, month + 3),
+            _ => (era * 400 + year + 1, month - 9),
+        };
+        let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z"
+        )
+    }
+}
+
 /// Fencing token of a task or of a mini-batch: only grows.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -188,5 +213,21 @@ mod tests {
             need.fits(&free).unwrap_err().to_string(),
             "needs 2500m cpu, 2 free"
         );
+    }
+
+    #[test]
+    fn a_time_is_shown_in_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_399, "2000-02-28 23:59:59Z"),
+            (951_782_400, "2000-02-29 00:00:00Z"),
+            (951_868_800, "2000-03-01 00:00:00Z"),
+            (1_796_005_898, "2026-11-30 02:31:38Z"),
+            (4_107_542_399, "2100-02-28 23:59:59Z"),
+            (4_107_542_400, "2100-03-01 00:00:00Z"),
+            (253_402_300_799, "9999-12-31 23:59:59Z"),
+        ] {
+            assert_eq!(Time(seconds * 1000 + 999).to_string(), text);
+        }
     }
 }

@@ -244,11 +244,7 @@ impl fmt::Display for Why {
             Why::Behind { ahead, first } => {
                 write!(f, "{ahead} before it on this compute, first {first}")
             }
-            Why::CapacityHeld { until } => write!(
-                f,
-                "no capacity is offered until {} ms after the epoch",
-                until.0
-            ),
+            Why::CapacityHeld { until } => write!(f, "no capacity is offered until {until}"),
             Why::Preparing { what } => write!(f, "preparing: {what}"),
             Why::Listing => f.write_str("the input is being listed"),
             Why::Publishing => f.write_str("the output is being written"),
@@ -296,7 +292,7 @@ impl fmt::Display for Why {
             Why::UserError {
                 message,
                 mini_batch: None,
-            } => f.write_str(message),
+            } => write!(f, "the scoring script did not start: {message}"),
             Why::Exited { how } => f.write_str(how),
             Why::Engine { message } => f.write_str(message),
             Why::CannotResume { from, message } => {
@@ -317,7 +313,7 @@ impl Why {
             ),
             Why::TooManyInstances { .. } => Some("raise max_instances of the cluster or lower instance_count".into()),
             Why::NoSuchCompute { .. } => Some("`zaffre compute list` shows what there is".into()),
-            Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } => {
+            Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } | Why::UserError { .. } => {
                 Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())
             }
             Why::ClusterFull { .. }
@@ -333,7 +329,6 @@ impl Why {
             | Why::TimedOut { .. }
             | Why::ComputeDeleted { .. }
             | Why::TooManyPreemptions { .. }
-            | Why::UserError { .. }
             | Why::Exited { .. }
             | Why::Engine { .. }
             | Why::CannotResume { .. } => None,

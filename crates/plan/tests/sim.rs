@@ -5,10 +5,10 @@
 //! quotas change; users' code fails; runs are canceled and clusters deleted; actions are lost, repeated and acknowledged in
 //! part; the server dies before, in and after its write. Then the trouble ends, and all must come to rest.
 //!
-//! Checked beside what `fake::drive` checks at every turn (I1 to I9):
-//! I10 at rest there is no node, task or errand that nobody wants;
-//! I11 every run ends; until then one that does not progress names what it waits for;
-//! I12 a mini-batch is begun at most once more than it failed and was lost while begun (B3, B4).
+//! Checked beside what `fake::drive` checks at every turn (P1 to P9):
+//! P10 at rest there is no node, task or errand that nobody wants (I6, I10);
+//! P11 every run ends; until then one that does not progress names what it waits for (I3);
+//! P12 a mini-batch is begun at most once more than it failed and was lost while begun (B3, B4; I4, I7, I11).
 //!
 //! `ZAFFRE_SIM_SEEDS` seeds are run from `ZAFFRE_SIM_FROM` on. A red seed prints the command that runs it alone.
 
@@ -478,7 +478,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// I11 while time goes on: who waits says for what.
+    /// P11 while time goes on: who waits says for what.
     fn check_reasons(&self) {
         let world = &self.server.world;
         for record in world.view.runs.values() {
@@ -486,7 +486,7 @@ impl<'a> Sim<'a> {
                 let why = plan::explain(world, &record.id, self.now());
                 assert!(
                     why.is_some(),
-                    "I11: {} waits and does not say why",
+                    "P11: {} waits and does not say why",
                     record.id
                 );
             }
@@ -572,14 +572,14 @@ impl<'a> Sim<'a> {
                 .map(|n| format!("{} {}", n.id, n.state.name()))
                 .collect();
             let tasks: Vec<_> = self.server.fake.tasks.iter().collect();
-            panic!("I10, I11: no rest: runs {runs:#?}, nodes {nodes:?}, tasks {tasks:#?}");
+            panic!("P10, P11: no rest: runs {runs:#?}, nodes {nodes:?}, tasks {tasks:#?}");
         }
         self.server.check_derived();
         self.server.restart();
         self.tally();
     }
 
-    /// I10: all runs are done, and what there is is what clusters keep.
+    /// P10: all runs are done, and what there is is what clusters keep.
     fn at_rest(&self) -> bool {
         let world = &self.server.world;
         let stuck = |r: &model::RunRecord| {
@@ -631,7 +631,7 @@ impl<'a> Sim<'a> {
                 count(&c.resumes, u64::from(p.resumed > 0));
             }
         }
-        // I12, unless somebody out of sight did work that was given to others meanwhile.
+        // P12, unless somebody out of sight did work that was given to others meanwhile.
         if !self.server.strays.is_empty() {
             return;
         }
@@ -641,7 +641,7 @@ impl<'a> Sim<'a> {
             let cut = fake.cut.get(key).copied().unwrap_or(0);
             assert!(
                 begun <= 1 + failed + cut,
-                "I12: {}:{} was begun {begun} times, failed {failed}, was lost {cut}",
+                "P12: {}:{} was begun {begun} times, failed {failed}, was lost {cut}",
                 key.0,
                 key.1
             );

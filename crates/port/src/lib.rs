@@ -9,6 +9,7 @@
 
 pub mod bell;
 pub mod blobs;
+pub mod clock;
 pub mod contract;
 pub mod engine;
 pub mod listing;
@@ -17,6 +18,7 @@ pub mod store;
 
 pub use bell::Bell;
 pub use blobs::{BlobError, BlobInfo, BlobWriter, Blobs};
+pub use clock::Machine;
 pub use engine::Engine;
 pub use store::{Append, Loaded, Page, SERIES_KEPT, Series, Store, StoreError};
 

@@ -1,54 +1,13 @@
 //! S4 on a disk that is really full: a small tmpfs, where the user may mount one. Elsewhere the test says that it did
 //! nothing; the points of failure (`failpoints.rs`) show the same without a mount.
 
+mod disk;
+
+use disk::Disk;
 use model::{BlobPath, Declared, DocKey, Document, Event, Kind, Time, Workspace};
 use port::{Append, BlobError, Blobs, Series, Store, StoreError};
-use std::{fs, io::Write, path::Path, process::Command, sync::Arc};
+use std::{fs, sync::Arc};
 use store::{DataFolder, Folder, Reserve, Sqlite};
-
-/// Mounted until dropped.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    /// `None` where this user may not mount.
-    fn of(bytes: u32) -> Option<Disk> {
-        let dir = tempfile::tempdir().unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "zaffre-test"])
-            .arg(dir.path())
-            .output();
-        mounted
-            .is_ok_and(|out| out.status.success())
-            .then(|| Disk(dir))
-    }
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-    /// Takes all the room there is.
-    fn fill(&self) {
-        let mut ballast = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path().join("ballast"))
-            .unwrap();
-        for size in [65_536, 4_096, 1] {
-            while ballast.write_all(&vec![0; size]).is_ok() {}
-        }
-    }
-    fn free(&self) {
-        fs::remove_file(self.path().join("ballast")).unwrap();
-    }
-}
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let left = Command::new("umount").arg(self.0.path()).status();
-        assert!(
-            left.is_ok_and(|s| s.success()),
-            "{:?} stays mounted",
-            self.0.path()
-        );
-    }
-}
 
 fn event(generation: u64) -> Event {
     Event::Declared {
@@ -102,6 +61,9 @@ fn a_full_disk_refuses_and_recovers_without_a_restart() {
 
     for round in 0..3 {
         reserve.check().unwrap();
+        disk.leave(512 << 10);
+        reserve.check().unwrap_err();
+        seq = append(&store, seq).expect("what runs is recorded in the reserve");
         disk.fill();
         let short = reserve.check().unwrap_err().to_string();
         assert!(short.contains("kept in reserve"), "{short}");

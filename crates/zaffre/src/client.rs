@@ -277,7 +277,10 @@ async fn accepted(response: Response) -> Result<Response, Failure> {
 fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     let error = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
     let message = error.pointer("/error/message").and_then(Value::as_str);
-    let message = message.map_or_else(|| format!("the server answered {status}"), str::to_owned);
+    let message = message
+        .map(str::to_owned)
+        .or_else(|| blob::message_of(bytes))
+        .unwrap_or_else(|| format!("the server answered {status}"));
     let mut failure = match status {
         StatusCode::NOT_FOUND => Failure::not_found(message),
         status if status.is_client_error() => Failure::wrong(message),

@@ -4,7 +4,6 @@
 //! V2 stopping leaves tasks to run on; the next start on the same folder adopts them;
 //! V3 when the loop ends with an error the process ends too, with a failure: what it had written is unknown.
 
-mod clock;
 mod folder;
 mod listen;
 mod tls;
@@ -79,7 +78,8 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         &home,
         wire::yaml::DEFAULT_LOCATION,
     )
-    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?;
+    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
+    .with_room(room(held));
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
     let url = format!("https://{}", reachable(address));
@@ -106,7 +106,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
 /// Takes every node away, tasks and all, and waits until they are gone; the next start sees it as a preemption.
 async fn end_nodes(engine: &Arc<dyn Engine>) {
     let begun = tokio::time::Instant::now();
-    let now = clock::Wall::default().now();
+    let now = port::Machine.now();
     loop {
         let nodes: Vec<_> = engine.observe().nodes.keys().cloned().collect();
         if nodes.is_empty() {
@@ -161,17 +161,16 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
             .map_err(|error| failed("the local engine cannot start", &error))?,
     );
     let report = engine.report();
-    let reserve = store::Reserve::new(held.path(), store::RESERVE);
     let parts = Parts {
         store: store.clone(),
         blobs,
         series: store,
         engine: engine.clone(),
-        clock: Arc::new(clock::Wall::default()),
+        clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
         report: wire::view::report::report,
-        room: Box::new(move || reserve.check().map_err(|short| short.to_string())),
+        room: Box::new(room(held)),
     };
     let (control, running) =
         Control::start(parts).map_err(|error| cannot_start(held.path(), &error))?;
@@ -204,6 +203,12 @@ fn cannot_start(folder: &Path, error: &StartError) -> Failure {
         | StartError::Document { .. }
         | StartError::Thread(_) => failure,
     }
+}
+
+/// Whether the disk of the data folder is above its reserve.
+fn room(held: &store::DataFolder) -> impl Fn() -> Result<(), String> + Send + Sync + use<> {
+    let reserve = store::Reserve::new(held.path(), store::RESERVE);
+    move || reserve.check().map_err(|short| short.to_string())
 }
 
 /// Names of the certificate beside the usual ones.

@@ -5,7 +5,7 @@
 //!     ! error: ...                       its stderr
 //!     ? 3                                its exit status, when it is not 0
 //!
-//! Lines that begin with `#` say what the transcript is about. Parts that differ from run to run are replaced before
+//! Files of a transcript stand in a folder of its name. Lines that begin with `#` say what the transcript is about. Parts that differ from run to run are replaced before
 //! comparing. `ZAFFRE_BLESS=1` writes the answers anew; read the difference before committing it.
 
 mod support;
@@ -85,6 +85,10 @@ fn play(name: &str) {
         let from = repository().join("examples").join(kind);
         copy(&from, &server.folder.join(kind));
     }
+    let files = repository().join("tests/cli").join(name);
+    if files.exists() {
+        copy(&files, &server.folder.join(name));
+    }
     let mut played = String::new();
     for line in script
         .lines()
@@ -159,6 +163,11 @@ fn mistakes() {
 #[test]
 fn jobs() {
     play("jobs");
+}
+
+#[test]
+fn reports() {
+    play("reports");
 }
 
 #[test]

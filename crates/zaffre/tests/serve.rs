@@ -188,3 +188,85 @@ fn a_stop_that_takes_tasks_along_lets_the_job_run_again() {
     assert!(streamed.contains("step 40"), "{streamed}");
     server.stop();
 }
+
+#[test]
+fn i9_no_secret_is_anywhere_but_in_its_own_file() {
+    let mut server = with_cluster();
+    let own = ["token", "ca.key", "server.key", "sas.key", "server.json"];
+    let text = |name: &str| fs::read(server.data().join(name)).unwrap();
+    let pem = |name: &str| {
+        let text = String::from_utf8(text(name)).unwrap();
+        text.lines().nth(1).unwrap().as_bytes().to_vec()
+    };
+    // What is signed carries `sig=`; the rest is looked for as it is.
+    let secrets = [
+        text("token").trim_ascii().to_vec(),
+        text("sas.key"),
+        pem("ca.key"),
+        pem("server.key"),
+        b"sig=".to_vec(),
+    ];
+    let holds = |bytes: &[u8]| {
+        let found = |secret: &Vec<u8>| bytes.windows(secret.len()).any(|part| part == secret);
+        secrets.iter().position(found)
+    };
+    assert_eq!(holds(&text("token")), Some(0), "what is there is found");
+
+    fs::create_dir(server.folder.join("code")).unwrap();
+    fs::write(
+        server.folder.join("code/main.sh"),
+        "env; cat /proc/*/cmdline; sleep 600",
+    )
+    .unwrap();
+    fs::write(
+        server.folder.join("spy.yml"),
+        "command: sh main.sh\ncode: ./code\nenvironment: {image: library/python:latest}\ncompute: azureml:steps\n",
+    )
+    .unwrap();
+    server.ok(&[
+        "data",
+        "create",
+        "-n",
+        "d",
+        "--type",
+        "uri_folder",
+        "--path",
+        "code",
+    ]);
+    server.ok(&["job", "create", "-f", "spy.yml", "-n", "spy"]);
+    server.wait("the job runs", SOON, |server| {
+        server.value(&["job", "show", "-n", "spy"], "status") == "Running"
+    });
+    for pid in processes(&server.folder) {
+        for file in ["cmdline", "environ"] {
+            let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            assert_eq!(holds(&bytes), None, "{file} of {pid}");
+        }
+    }
+    let wrong = [("ZAFFRE_TOKEN", "wrong"), ("ZAFFRE_LOG", "debug")];
+    server
+        .command(&["job", "list"])
+        .envs(wrong)
+        .output()
+        .unwrap();
+    server.ok(&["job", "cancel", "-n", "spy"]);
+    server.run(&["job", "stream", "-n", "spy"]);
+    server.ok(&["job", "download", "-n", "spy", "--all"]);
+    server.terminate_for_restart();
+
+    let mut folders = vec![server.folder.clone()];
+    let mut read = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !own.iter().any(|name| path == server.data().join(name)) && path.is_file() {
+                let found = holds(&fs::read(&path).unwrap());
+                assert_eq!(found, None, "{}", path.display());
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 10, "only {read} files were read");
+}

@@ -217,7 +217,7 @@ impl Server {
                 tree.insert(pid);
             }
             if let Some(parent) = stat(pid).get(1) {
-                parents.push((pid, *parent as u32));
+                parents.push((pid, *parent));
             }
         }
         loop {
@@ -280,9 +280,9 @@ fn closed(stream: &TcpStream) -> bool {
 }
 
 /// The numbers of `/proc/PID/stat` behind the name: state (as 0), parent, …
-fn stat(pid: u32) -> Vec<f64> {
+fn stat(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = text.rsplit(')').next().unwrap_or_default();
     let fields = fields.split_ascii_whitespace();
-    fields.map(|f| f.parse().unwrap_or(0.0)).collect()
+    fields.map(|f| f.parse().unwrap_or(0)).collect()
 }

@@ -1,9 +1,9 @@
 //! `POST {scoringUri}`: a batch job from an endpoint.
 //!
-//! I1 one request id, one job, however often it is sent and whatever became of the endpoint meanwhile: the name of the job
+//! N1 one request id, one job, however often it is sent and whatever became of the endpoint meanwhile: the name of the job
 //!    is made of the request id, or the job keeps the id, so a repeat finds it before anything else is looked at; one
 //!    that comes at the same time gets the loop's answer to the first;
-//! I2 the answer waits for no listing of the input.
+//! N2 the answer waits for no listing of the input.
 
 use axum::http::StatusCode;
 use control::Request;
@@ -127,7 +127,7 @@ fn request_id(call: &Call) -> Result<Option<&str>, Problem> {
     Ok(id)
 }
 
-/// `batchjob-` and a UUID made of workspace, endpoint and request id (I1).
+/// `batchjob-` and a UUID made of workspace, endpoint and request id (N1).
 fn named(request: &str) -> String {
     let digest = Sha256::digest(request.as_bytes());
     let mut bytes = [0; 16];

@@ -217,13 +217,17 @@ pub(crate) async fn explain(api: Arc<Api>, call: Call) -> Answer {
         Some(run) if run.state.is_done() => view::status::why(run).cloned(),
         Some(_) | None => api.control.explain(&found.id).await?,
     };
+    let text = match (&why, &found.run) {
+        (Some(why), Some(run)) => Some(view::status::reason(why, run)),
+        (why, _) => why.as_ref().map(Why::to_string),
+    };
     Ok(reply::ok(&json!({
         "name": call.param("n"),
         "state": found.run.as_ref().map(|run| run.state.name()),
         "status": show::of(&found).status(),
         "why": why,
         "code": why.as_ref().map(view::status::code),
-        "text": why.as_ref().map(Why::to_string),
+        "text": text,
         "hint": why.as_ref().and_then(Why::hint),
     })))
 }

@@ -3,7 +3,8 @@
 //! B1 a container is reached with a signature for it, or with the server's token when it belongs to a workspace; the
 //!    containers of segments and of pending blocks belong to none;
 //! B2 bodies pass through in pieces, both ways: memory does not grow with a blob;
-//! B3 a blob is unseen until all of it has come and its MD5, where one was sent, is right.
+//! B3 a blob is unseen until all of it has come and its MD5, where one was sent, is right;
+//! B4 nothing is taken while the disk is below its reserve.
 
 pub(crate) mod blocks;
 pub(crate) mod list;
@@ -228,6 +229,10 @@ pub(crate) fn put(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static, A
             };
         }
         let path = address.path()?;
+        if let Err(short) = (api.room)() {
+            write::drain(body).await;
+            return Err(Problem::full(short));
+        }
         match comp.as_str() {
             "" => write::blob(api, call, path, body).await,
             "metadata" => write::metadata(api, call, path).await,

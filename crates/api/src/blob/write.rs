@@ -77,7 +77,7 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
 }
 
 /// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
-async fn drain(body: Body) {
+pub(super) async fn drain(body: Body) {
     let mut stream = body.into_data_stream();
     let mut left = MAX_DRAIN_BYTES;
     while let Some(Ok(piece)) = stream.next().await {

@@ -5,6 +5,7 @@ use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use md5::{Digest, Md5};
 use serde_json::Value;
+use std::sync::atomic::Ordering;
 
 /// A container that a signature opens.
 struct Store {
@@ -451,4 +452,38 @@ async fn names_that_could_leave_the_container_are_refused() {
     b.put("学習/データ", "x").await;
     b.put("%E5%AD%A6/%E7%BF%92%0A%22", "x").await.is(201);
     assert!(b.list("").await.contains("<Name>学/習&#10;\"</Name>"));
+}
+
+#[tokio::test]
+async fn b4_nothing_is_taken_while_the_disk_is_short() {
+    let store = Store::new().await;
+    store.put("kept", "old").await.is(201);
+    store.s.short.store(true, Ordering::SeqCst);
+    let block = format!("comp=block&blockid={}", STANDARD.encode("1"));
+    let list = "<BlockList></BlockList>";
+    for (query, body) in [
+        ("", "new"),
+        (&block, "new"),
+        ("comp=blocklist", list),
+        ("comp=metadata", ""),
+    ] {
+        let headers = [("x-ms-blob-type", "BlockBlob"), ("x-ms-meta-a", "b")];
+        let got = store
+            .call("PUT", "kept", query, &headers, body)
+            .await
+            .is(507);
+        assert_eq!(got.headers["retry-after"], "1");
+        assert!(
+            got.text().contains("<Message>the disk is short</Message>"),
+            "{}",
+            got.text()
+        );
+    }
+    store.put("new", "new").await.is(507);
+    store.s.cluster("c01", 0, 1).await.is(507);
+    assert_eq!(store.get("kept").await.is(200).text(), "old");
+    assert!(!store.list("").await.contains("<Name>new"));
+    store.s.short.store(false, Ordering::SeqCst);
+    store.put("new", "new").await.is(201);
+    store.s.cluster("c01", 0, 1).await.is(201);
 }

@@ -18,7 +18,10 @@ use port::{
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tower::ServiceExt;
@@ -112,6 +115,8 @@ impl Fake {
 }
 
 pub struct Server {
+    /// Whether the disk is below its reserve.
+    pub short: Arc<AtomicBool>,
     pub router: Router,
     pub control: Control,
     pub engine: Arc<Fake>,
@@ -168,6 +173,14 @@ pub fn server() -> Server {
         bell: bell.clone(),
     });
     let store = Arc::new(MemoryStore::new());
+    let short = Arc::new(AtomicBool::new(false));
+    let room = {
+        let short = short.clone();
+        move || match short.load(Ordering::SeqCst) {
+            true => Err("the disk is short".to_owned()),
+            false => Ok(()),
+        }
+    };
     let (control, _loop) = Control::start(Parts {
         store: store.clone(),
         blobs: Arc::new(MemoryBlobs::new()),
@@ -177,7 +190,7 @@ pub fn server() -> Server {
         bell,
         read: |document| wire::arm::declared(document).map_err(|e| e.to_string()),
         report: wire::view::report::report,
-        room: Box::new(|| Ok(())),
+        room: Box::new(room.clone()),
     })
     .unwrap();
     let home = Workspace::new(SUB, "default", "default");
@@ -188,8 +201,10 @@ pub fn server() -> Server {
         &home,
         "local",
     )
-    .unwrap();
+    .unwrap()
+    .with_room(room);
     Server {
+        short,
         router: api::router(api),
         control,
         engine,

@@ -401,7 +401,10 @@ impl PoolRun {
         for index in worker.with_it().iter().rev().filter(|i| Some(**i) != ran) {
             mail.put_back(*index);
         }
-        if let Some(index) = ran {
+        if self.stopping {
+            // It ended because it was told to: no failure of the index that ran, nor of init(). What it held is given back
+            // with the end of the task.
+        } else if let Some(index) = ran {
             let text = cause.to_string();
             note_error(
                 &self.site,
@@ -412,7 +415,7 @@ impl PoolRun {
                 b"",
             );
             mail.outbox.failed(index, cause, cx.now);
-        } else if !self.stopping && !self.draining && !worker.init_counted {
+        } else if !self.draining && !worker.init_counted {
             // In init(), or between two indices: counted alike, so that nothing dies and is replaced for ever.
             let when = if worker.ready {
                 "while it was idle"

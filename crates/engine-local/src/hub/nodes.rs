@@ -8,6 +8,7 @@ use crate::{
     record::{self, AgentRecord},
 };
 use model::{NodeId, NodeSpec, Time, engine::NodeSeen};
+use port::{Clock, Machine};
 use rustix::event::epoll;
 use std::{
     collections::BTreeSet,
@@ -15,7 +16,7 @@ use std::{
     path::PathBuf,
     process::Child,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 /// An agent that was asked to leave and does not is killed after this.
@@ -81,13 +82,6 @@ impl Node {
     pub fn takes_tasks(&self) -> bool {
         !self.dying && self.broken.is_none()
     }
-}
-
-fn wall() -> Time {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl Hub {
@@ -202,7 +196,7 @@ impl Hub {
 
     /// Takes a node away, at `by` or at once.
     pub fn evict(&mut self, id: &NodeId, by: Time, now: Instant) {
-        let left = by.since(wall());
+        let left = by.since(Machine.now());
         let Some(node) = self.nodes.get_mut(id) else {
             return;
         };
@@ -328,7 +322,7 @@ impl Hub {
         node.ever_up = true;
         node.broken = None;
         if let (Some(ms), None) = (notice_ms, node.evict) {
-            let by = wall() + model::Millis(ms);
+            let by = Machine.now() + model::Millis(ms);
             node.evict = Some((by, now + Duration::from_millis(ms)));
         }
         let notice = match (node.evict, notice_ms) {

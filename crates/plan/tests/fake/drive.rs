@@ -1,14 +1,16 @@
-//! The loop as `control` has it, over the fake engine and a store in memory. Every turn is checked:
+//! The loop as `control` has it, over the fake engine and a store in memory. Every turn is checked (behind each stands the
+//! invariant of ARCHITECTURE.md that it belongs to):
 //!
-//! I1 rows of a mini-batch are written once, are those that it returns, and lie where their span says;
-//! I2 a committed mini-batch is never lent again;
-//! I3 a node is asked for only within the quota;
-//! I4 a node that holds a live task is never let go;
-//! I5 a node gets a task only when it has no other;
-//! I6 a gang starts with all its ranks placed;
-//! I7 a run that completes has every mini-batch committed or failed after all its attempts, and publishes all in order;
-//! I8 a replay of the log makes the same World, and what is derived follows from it;
-//! I9 deciding twice about the same observation changes nothing the second time.
+//! P1 rows of a mini-batch are written once, are those that it returns, and lie where their span says (I2);
+//! P2 a committed mini-batch is never lent again (I4);
+//! P3 a node is asked for only within the quota (I5);
+//! P4 a node that holds a live task is never let go (I13);
+//! P5 a node gets a task only when it has no other (I13);
+//! P6 a gang starts with all its ranks placed;
+//! P7 a run that completes has every mini-batch committed or failed after all its attempts, and publishes all in order
+//!    (I2, I3, I7);
+//! P8 a replay of the log makes the same World, and what is derived follows from it (I1);
+//! P9 deciding twice about the same observation changes nothing the second time (I10).
 
 use model::{
     Action, BatchEvent, Command, Declared, Event, JobId, NodeEvent, NodeId, Observed, Outcome,
@@ -50,7 +52,7 @@ pub struct Server {
     pub strays: BTreeSet<NodeId>,
     /// Whether events are read from their stored form, as a real restart does; costs ten times the time.
     pub stored: bool,
-    /// Whether the next turns are decided twice (I9).
+    /// Whether the next turns are decided twice (P9).
     pub twice: bool,
 }
 
@@ -109,7 +111,7 @@ impl Server {
         self.fresh = true;
     }
 
-    /// I9, on a copy.
+    /// P9, on a copy.
     pub fn check_stable(&self, seen: &Observed, before: &[Event]) {
         let mut world = self.world.clone();
         let records = &self.store.records;
@@ -117,7 +119,7 @@ impl Server {
         let again = plan::decide(&mut world, Vec::new(), &resumable, seen, self.fake.now);
         assert!(
             again.events.is_empty(),
-            "I9: after {before:#?} it is decided again: {:#?}, told {:#?}",
+            "P9: after {before:#?} it is decided again: {:#?}, told {:#?}",
             again.events,
             self.world
                 .view
@@ -145,7 +147,7 @@ impl Server {
             let rows = self.store.rows.get(from).cloned().unwrap_or_default();
             assert!(
                 self.store.rows.insert(to.clone(), rows).is_none(),
-                "I1: rows copied into a run that has some"
+                "P1: rows copied into a run that has some"
             );
         }
     }
@@ -160,26 +162,26 @@ impl Server {
         let kept = self.store.rows.entry(write.run.clone()).or_default();
         for span in &write.spans {
             let (start, len) = (usize::try_from(span.offset).unwrap(), span.len as usize);
-            assert_eq!(start, covered, "I1: spans are back to back");
+            assert_eq!(start, covered, "P1: spans are back to back");
             covered += len;
             let text = &bytes[start..start + len];
             assert_eq!(
                 check_of(text),
                 span.crc,
-                "I1: crc of {}:{}",
+                "P1: crc of {}:{}",
                 write.run,
                 span.index
             );
             let text = std::str::from_utf8(text).unwrap().to_owned();
-            assert_eq!(text, rows_of(&write.run, span.index), "I1: rows of another");
+            assert_eq!(text, rows_of(&write.run, span.index), "P1: rows of another");
             assert!(
                 kept.insert(span.index, text).is_none(),
-                "I1: rows of {}:{} twice",
+                "P1: rows of {}:{} twice",
                 write.run,
                 span.index
             );
         }
-        assert_eq!(covered, bytes.len(), "I1: rows that no span covers");
+        assert_eq!(covered, bytes.len(), "P1: rows that no span covers");
     }
 
     fn check_event(&mut self, event: &Event) {
@@ -211,11 +213,11 @@ impl Server {
         match event {
             BatchEvent::Lent { indices, task, .. } => {
                 let again = indices.intersection(committed);
-                assert!(again.is_empty(), "I2: {task} is lent {again:?} again");
+                assert!(again.is_empty(), "P2: {task} is lent {again:?} again");
             }
             BatchEvent::Taken { done, .. } => {
                 let twice = done.intersection(committed);
-                assert!(twice.is_empty(), "I1: {twice:?} of {run} committed twice");
+                assert!(twice.is_empty(), "P1: {twice:?} of {run} committed twice");
                 committed.extend(done);
             }
             BatchEvent::Resumed { done, .. } => committed.extend(done),
@@ -233,14 +235,14 @@ impl Server {
                 assert_eq!(
                     *last,
                     *n > spec.max_retries,
-                    "I7: attempts of {run}:{index}"
+                    "P7: attempts of {run}:{index}"
                 );
             }
             _ => {}
         }
     }
 
-    /// I7.
+    /// P7.
     fn check_finished(&mut self, run: &JobId, outcome: &Outcome) {
         let (Some(record), Some(batch)) = (self.world.view.runs.get(run), self.world.batch(run))
         else {
@@ -254,21 +256,21 @@ impl Server {
         assert_eq!(
             batch.done(),
             committed,
-            "I7: what is done is what was committed"
+            "P7: what is done is what was committed"
         );
         if *outcome != Outcome::Completed {
             return;
         }
-        assert_eq!(progress.done + progress.failed, progress.total, "I7: {run}");
+        assert_eq!(progress.done + progress.failed, progress.total, "P7: {run}");
         if matches!(spec.output, BatchOutput::AppendRow { .. }) {
             let rows = self.store.rows.get(run).cloned().unwrap_or_default();
             let written: Ranges = rows.keys().copied().collect();
-            assert_eq!(written, committed, "I7: the output of {run}");
-            assert_eq!(rows.len() as u64, progress.rows, "I7: rows of {run}");
+            assert_eq!(written, committed, "P7: the output of {run}");
+            assert_eq!(rows.len() as u64, progress.rows, "P7: rows of {run}");
         }
     }
 
-    /// I3, counted from the view and not from what the World keeps.
+    /// P3, counted from the view and not from what the World keeps.
     fn check_quota(&self, asked: &NodeId) {
         let view = &self.world.view;
         let quotas = view.quotas_of(asked.compute.workspace());
@@ -290,16 +292,16 @@ impl Server {
             }
         }
         match of.spec.tier {
-            Tier::LowPriority => assert!(low <= quotas.low_priority, "I3: {asked}: {low} cores"),
+            Tier::LowPriority => assert!(low <= quotas.low_priority, "P3: {asked}: {low} cores"),
             Tier::Dedicated => {
                 let limit = quotas.family_limit(&of.spec.size);
-                assert!(family <= limit, "I3: {asked}: {family} cores of the family");
-                assert!(dedicated <= quotas.dedicated_total, "I3: {asked}");
+                assert!(family <= limit, "P3: {asked}: {family} cores of the family");
+                assert!(dedicated <= quotas.dedicated_total, "P3: {asked}");
             }
         }
         let nodes = view.nodes_of(&asked.compute);
         let existing = nodes.filter(|n| n.state.exists()).count();
-        assert!(existing <= of.spec.max as usize, "I3: {asked} is above max");
+        assert!(existing <= of.spec.max as usize, "P3: {asked} is above max");
     }
 
     fn check_actions(&self, actions: &[Action]) {
@@ -311,7 +313,7 @@ impl Server {
                             let t = r.tasks.get(&task.index);
                             t.is_some_and(|t| t.attempt == task.attempt)
                         });
-                        assert!(!held, "I4: {node} is let go while it holds {task}");
+                        assert!(!held, "P4: {node} is let go while it holds {task}");
                     }
                 }
                 Action::Start(task, placement, _) => {
@@ -321,17 +323,17 @@ impl Server {
                         r.tasks.iter().map(move |(&i, t)| (id.clone(), i, t))
                     });
                     let here = others.filter(|(_, _, t)| t.node == *node).count();
-                    assert_eq!(here, 1, "I5: {node} has {here} tasks, one of them {task}");
+                    assert_eq!(here, 1, "P5: {node} has {here} tasks, one of them {task}");
                     let record = &self.world.view.runs[&task.job];
                     if record.spec.work == Work::Command {
                         let ranks = record.spec.instances as usize;
-                        assert_eq!(placement.gang.len(), ranks, "I6: {task}");
+                        assert_eq!(placement.gang.len(), ranks, "P6: {task}");
                     }
                 }
                 Action::Lend(task, _, indices) => {
                     let committed = self.store.committed.get(&task.job);
                     let again = committed.map(|c| indices.intersection(c));
-                    assert!(again.is_none_or(|a| a.is_empty()), "I2: {task}");
+                    assert!(again.is_none_or(|a| a.is_empty()), "P2: {task}");
                 }
                 _ => {}
             }
@@ -358,22 +360,22 @@ impl Server {
         world
     }
 
-    /// I8, and a crash: the World is what the store has.
+    /// P8, and a crash: the World is what the store has.
     pub fn restart(&mut self) {
         let world = self.replay(self.store.log.len());
         let wrong = world.facts_differ(&self.world);
         assert!(
             wrong.is_empty(),
-            "I8: a replay makes another World: {wrong:#?}"
+            "P8: a replay makes another World: {wrong:#?}"
         );
         self.world = world;
         self.fresh = true;
     }
 
-    /// I8.
+    /// P8.
     pub fn check_derived(&self) {
         let wrong = self.world.audit();
-        assert!(wrong.is_empty(), "I8: {wrong:#?}");
+        assert!(wrong.is_empty(), "P8: {wrong:#?}");
     }
 
     pub fn save(&mut self) {

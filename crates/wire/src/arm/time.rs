@@ -128,4 +128,14 @@ mod tests {
             let _ = (parse_duration(&text), parse_duration(&format!("P{text}")), parse_stamp(&text));
         }
     }
+
+    #[test]
+    fn reasons_show_the_same_time() {
+        // From 1970 to 9999, at steps that meet every hour, weekday, month and leap year.
+        for seconds in (0..253_402_300_799).step_by(9_999_991) {
+            let time = Time(seconds * 1000);
+            let shown = stamp(time)[..19].replace('T', " ");
+            assert_eq!(time.to_string(), format!("{shown}Z"));
+        }
+    }
 }

@@ -89,6 +89,23 @@ fn exited(run: &RunRecord, how: &str) -> String {
     text
 }
 
+/// A reason in words. With it stands the first exception of the user's code, which says more than that items failed (field
+/// report 69), unless the reason is that exception.
+pub fn reason(why: &Why, run: &RunRecord) -> String {
+    let text = match why {
+        Why::Exited { how } => exited(run, how),
+        _ => why.to_string(),
+    };
+    let over = run.state.is_done() && *why != Why::CancelAsked;
+    match &run.first_error {
+        Some(first) if over && !matches!(why, Why::UserError { .. }) => match first.mini_batch {
+            Some(index) => format!("{text}; first error, mini-batch {index}: {}", first.message),
+            None => format!("{text}; first error: {}", first.message),
+        },
+        _ => text,
+    }
+}
+
 /// The error of a run in run history's shape; null while it has none. A cancel that somebody asked for is none.
 pub fn error(run: &RunRecord) -> Value {
     let why = match &run.state {
@@ -96,22 +113,7 @@ pub fn error(run: &RunRecord) -> Value {
         RunState::Done(Outcome::Canceled(why)) if *why != Why::CancelAsked => why,
         _ => return Value::Null,
     };
-    let mut message = match why {
-        Why::Exited { how } => exited(run, how),
-        _ => why.to_string(),
-    };
-    // the first exception of the user's code says more than that items failed (field report 69)
-    if let Some(first) = &run.first_error
-        && !matches!(why, Why::UserError { .. })
-    {
-        match first.mini_batch {
-            Some(index) => message.push_str(&format!(
-                "; first error, mini-batch {index}: {}",
-                first.message
-            )),
-            None => message.push_str(&format!("; first error: {}", first.message)),
-        }
-    }
+    let mut message = reason(why, run);
     if let Some(hint) = why.hint() {
         message.push_str("\nhint: ");
         message.push_str(&hint);

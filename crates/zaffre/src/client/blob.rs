@@ -9,7 +9,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
@@ -276,26 +276,20 @@ impl Client {
                 .await
                 .map_err(about(folder))?;
         }
-        let mut part = to.as_os_str().to_owned();
-        part.push(".part");
-        let part = Path::new(&part);
-        let mut file = tokio::fs::File::create(part).await.map_err(about(part))?;
-        let mut bytes = response.bytes_stream();
-        let mut len = 0;
-        while let Some(chunk) = bytes.next().await {
-            let chunk = chunk.map_err(|error| {
-                Failure::failed(format!(
-                    "{name}: the download broke off: {}",
-                    super::chain(&error)
-                ))
-            })?;
-            len += chunk.len() as u64;
-            file.write_all(&chunk).await.map_err(about(part))?;
+        let part = beside(to);
+        let fetched = save(response, name, &part).await;
+        let fetched = match fetched {
+            Ok(len) => tokio::fs::rename(&part, to)
+                .await
+                .map_err(about(to))
+                .map(|()| len),
+            Err(failure) => Err(failure),
+        };
+        if fetched.is_err() {
+            // It may not have been made.
+            let _ = tokio::fs::remove_file(&part).await;
         }
-        file.flush().await.map_err(about(part))?;
-        drop(file);
-        tokio::fs::rename(part, to).await.map_err(about(to))?;
-        Ok(len)
+        fetched
     }
 
     /// The bytes of a signed URL from `offset` on; empty when there are none yet.
@@ -326,6 +320,30 @@ impl Client {
     }
 }
 
+/// A name beside `to` for what is not whole yet. It does not grow with the name of the file, which may be as long as names can
+/// be, and is nobody's: `x.part` may be a blob that comes at the same time as `x`.
+fn beside(to: &Path) -> PathBuf {
+    to.with_file_name(format!(".{}.part", uuid::Uuid::new_v4().simple()))
+}
+
+async fn save(response: reqwest::Response, name: &str, part: &Path) -> Result<u64, Failure> {
+    let mut file = tokio::fs::File::create(part).await.map_err(about(part))?;
+    let mut bytes = response.bytes_stream();
+    let mut len = 0;
+    while let Some(chunk) = bytes.next().await {
+        let chunk = chunk.map_err(|error| {
+            Failure::failed(format!(
+                "{name}: the download broke off: {}",
+                super::chain(&error)
+            ))
+        })?;
+        len += chunk.len() as u64;
+        file.write_all(&chunk).await.map_err(about(part))?;
+    }
+    file.flush().await.map_err(about(part))?;
+    Ok(len)
+}
+
 async fn piece(path: &Path, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
     let mut file = tokio::fs::File::open(path).await?;
     file.seek(std::io::SeekFrom::Start(offset)).await?;
@@ -339,6 +357,7 @@ fn listing(xml: &str) -> Result<(Vec<Found>, Option<String>), Failure> {
     let mut reader = Reader::from_str(xml);
     let (mut found, mut next) = (vec![], None);
     let (mut inside, mut name, mut len, mut text) = (false, String::new(), 0, String::new());
+    let mut encoded = false;
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::failed(format!("the listing cannot be read: {error}"))
     };
@@ -350,6 +369,11 @@ fn listing(xml: &str) -> Result<(Vec<Found>, Option<String>), Failure> {
                     inside = true;
                     (name, len) = (String::new(), 0);
                 }
+                // A name that XML cannot hold comes percent-encoded, and says so.
+                encoded = tag
+                    .try_get_attribute("Encoded")
+                    .map_err(|error| wrong(&error))?
+                    .is_some_and(|mark| mark.value.as_ref() == b"true");
             }
             Event::Text(part) => text.push_str(&part.decode().map_err(|error| wrong(&error))?),
             Event::GeneralRef(part) => {
@@ -358,6 +382,7 @@ fn listing(xml: &str) -> Result<(Vec<Found>, Option<String>), Failure> {
                 text.push_str(&quick_xml::escape::unescape(&whole).map_err(|error| wrong(&error))?);
             }
             Event::End(tag) => match tag.name().as_ref() {
+                b"Name" if inside && encoded => name = decoded(&text).map_err(|e| wrong(&e))?,
                 b"Name" if inside => name = std::mem::take(&mut text),
                 b"Content-Length" => len = text.trim().parse().map_err(|error| wrong(&error))?,
                 b"NextMarker" => next = Some(std::mem::take(&mut text)),
@@ -374,6 +399,26 @@ fn listing(xml: &str) -> Result<(Vec<Found>, Option<String>), Failure> {
             _ => {}
         }
     }
+}
+
+/// The message of an error of the blob service.
+pub fn message_of(body: &[u8]) -> Option<String> {
+    let body = std::str::from_utf8(body).ok()?;
+    let (_, rest) = body.split_once("<Message>")?;
+    let (text, _) = rest.split_once("</Message>")?;
+    Some(quick_xml::escape::unescape(text).ok()?.into_owned())
+}
+
+/// The text that was percent-encoded.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).ok_or("a percent sign without two digits")?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|error| error.to_string())?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
 /// A blob's name as a path below a folder; names that would leave the folder are refused.
@@ -396,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_listing_is_read_with_escapes_and_marker() {
-        let xml = r#"<?xml version="1.0"?><EnumerationResults><Blobs><Blob><Name>a&amp;b/ 日本.csv</Name><Properties><Content-Length>7</Content-Length></Properties></Blob><Blob><Name>c</Name><Properties><Content-Length>0</Content-Length></Properties></Blob></Blobs><NextMarker>m</NextMarker></EnumerationResults>"#;
+        let xml = r#"<?xml version="1.0"?><EnumerationResults><Blobs><Blob><Name>a&amp;b/ 日本.csv</Name><Properties><Content-Length>7</Content-Length></Properties></Blob><Blob><Name Encoded="true">c%01%E6%97%A5/%2525</Name><Properties><Content-Length>0</Content-Length></Properties></Blob><Blob><Name>%25</Name><Properties><Content-Length>1</Content-Length></Properties></Blob></Blobs><NextMarker>m</NextMarker></EnumerationResults>"#;
         let (found, next) = listing(xml).unwrap();
         assert_eq!(
             found,
@@ -406,12 +451,38 @@ mod tests {
                     len: 7
                 },
                 Found {
-                    name: "c".into(),
+                    name: "c\u{1}日/%25".into(),
                     len: 0
+                },
+                Found {
+                    name: "%25".into(),
+                    len: 1
                 }
             ]
         );
         assert_eq!(next.as_deref(), Some("m"));
+        for bad in ["a%", "%1", "%zz", "%ff"] {
+            assert!(decoded(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_blob_service_says_its_message() {
+        let body =
+            "<?xml version=\"1.0\"?><Error><Code>C</Code><Message>a &lt; b&#10;c</Message></Error>";
+        assert_eq!(message_of(body.as_bytes()).as_deref(), Some("a < b\nc"));
+        for other in ["", "{}", "<Error><Message>", "\u{fffd}"] {
+            assert_eq!(message_of(other.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_whole_has_a_short_name_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("n".repeat(255));
+        let (one, other) = (beside(&to), beside(&to));
+        assert!(one != other && one.parent() == to.parent());
+        std::fs::write(one, "").unwrap();
     }
 
     #[test]

@@ -159,22 +159,23 @@ async fn jobs(context: &Context, below: &str) -> Result<(), Failure> {
 }
 
 async fn create_endpoint(context: &Context, args: EndpointCreate) -> Result<(), Failure> {
-    let mut overrides = draft::sets(&args.file.set)?;
+    let overrides = draft::sets(&args.file.set)?;
     if args.file.file.is_none() && args.name.is_none() {
         return Err(Failure::wrong("neither --file nor --name is given")
             .hint("zaffre batch-endpoint create -f FILE"));
     }
     let hint = Kind::BatchEndpoint;
-    let mut found = draft::read(args.file.file.as_deref(), &overrides, hint)?;
+    let file = args.file.file.as_deref();
+    let mut named = overrides.clone();
+    flag(&mut named, "--name", &["name"], args.name.as_deref());
+    let mut found = draft::read(file, &named, hint)?;
     let wait = Wait::unless(args.no_wait);
     if found.draft.kind == Kind::BatchDeployment {
+        // There the flag is the name of the endpoint, not of the deployment.
+        found = draft::read(file, &overrides, hint)?;
         return deployment_as_endpoint(context, &args, found, wait).await;
     }
     expect(&found.draft, hint)?;
-    if args.name.is_some() {
-        flag(&mut overrides, "--name", &["name"], args.name.as_deref());
-        found = draft::read(args.file.file.as_deref(), &overrides, hint)?;
-    }
     found.warn();
     found.settle(&context.client).await?;
     let name = needed(found.draft.name.as_deref(), "endpoint", "name")?;
@@ -210,8 +211,7 @@ async fn deployment_as_endpoint(
     if let Some(name) = &args.name
         && found.draft.parent.as_ref() != Some(name)
     {
-        let set = draft::sets(&args.file.set)?;
-        let mut set = set;
+        let mut set = draft::sets(&args.file.set)?;
         flag(&mut set, "--name", &["endpoint_name"], Some(name));
         found = draft::read(args.file.file.as_deref(), &set, Kind::BatchDeployment)?;
     }

@@ -5,6 +5,8 @@
 
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
+pub mod site;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -62,21 +64,29 @@ pub struct Server {
     pub folder: PathBuf,
     /// Its address.
     pub url: String,
+    data: PathBuf,
     _temporary: tempfile::TempDir,
 }
 
 impl Server {
     /// Starts one.
     pub fn start() -> Server {
+        Server::start_at(|folder| folder.join("data"))
+    }
+
+    /// Starts one whose data folder lies elsewhere: `place` gets the folder of the test.
+    pub fn start_at(place: impl FnOnce(&Path) -> PathBuf) -> Server {
         let temporary = tempfile::Builder::new()
             .prefix("zaffre-test-")
             .tempdir()
             .unwrap();
         fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let folder = temporary.path().canonicalize().unwrap();
+        let data = place(&folder);
         let mut server = Server {
             child: None,
             folder,
+            data,
             url: String::new(),
             _temporary: temporary,
         };
@@ -121,7 +131,7 @@ impl Server {
 
     /// Its data folder.
     pub fn data(&self) -> PathBuf {
-        self.folder.join("data")
+        self.data.clone()
     }
 
     /// What it said on stderr.

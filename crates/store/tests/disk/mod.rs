@@ -1,0 +1,58 @@
+//! A small disk of a test's own, to be filled.
+
+use std::{fs, io::Write, path::Path, process::Command};
+
+/// Mounted until dropped.
+pub struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// `None` where this user may not mount.
+    pub fn of(bytes: u32) -> Option<Disk> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "zaffre-test"])
+            .arg(dir.path())
+            .output();
+        mounted
+            .is_ok_and(|out| out.status.success())
+            .then(|| Disk(dir))
+    }
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+    /// Takes room until only so many bytes are left, or a few less.
+    pub fn leave(&self, bytes: u64) {
+        let disk = rustix::fs::statvfs(self.path()).unwrap();
+        let most = disk.f_bavail * disk.f_frsize - bytes;
+        self.ballast()
+            .write_all(&vec![0; usize::try_from(most).unwrap()])
+            .unwrap();
+    }
+    /// Takes all the room there is.
+    pub fn fill(&self) {
+        let mut ballast = self.ballast();
+        for size in [65_536, 4_096, 1] {
+            while ballast.write_all(&vec![0; size]).is_ok() {}
+        }
+    }
+    /// Gives back what was taken.
+    pub fn free(&self) {
+        fs::remove_file(self.path().join("ballast")).unwrap();
+    }
+    fn ballast(&self) -> fs::File {
+        let mut options = fs::OpenOptions::new();
+        let ballast = options.create(true).append(true);
+        ballast.open(self.path().join("ballast")).unwrap()
+    }
+}
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let left = Command::new("umount").arg(self.0.path()).status();
+        assert!(
+            left.is_ok_and(|s| s.success()),
+            "{:?} stays mounted",
+            self.0.path()
+        );
+    }
+}
