@@ -235,12 +235,9 @@ impl Server {
 
     /// CPU seconds of all of them so far, the ended ones that were waited for included. User and system time.
     pub fn cpu(&self) -> Result<f64> {
-        let ticks = |pid: &u32| {
-            stat(*pid)
-                .get(11..15)
-                .map_or(0.0, |t| t.iter().sum::<f64>())
-        };
-        Ok(self.tree()?.iter().map(ticks).sum::<f64>() / TICKS_PER_SECOND)
+        let ticks = |pid: &u32| -> u32 { stat(*pid).get(11..15).unwrap_or_default().iter().sum() };
+        let all: u32 = self.tree()?.iter().map(ticks).sum();
+        Ok(f64::from(all) / TICKS_PER_SECOND)
     }
 
     /// Resident memory of the server, in MB.
