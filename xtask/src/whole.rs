@@ -269,6 +269,14 @@ impl Bench {
             floor["us_per_task"].as_f64(),
             1.0 / 0.6,
         );
+        let again = self.batch_with_deaths(server)?;
+        say(
+            "B4",
+            &format!(
+                "each worker killed once: {:.2} of the undisturbed time (at most 1.3 wanted)",
+                again.as_secs_f64() / large.wall.as_secs_f64()
+            ),
+        );
         let million = self.batch(server, "noop", MILLION, MILLION)?;
         let (grown, _) = million.over(&small);
         say(
@@ -295,7 +303,38 @@ impl Bench {
         Ok(())
     }
 
-    /// B1, B2, B4.
+    /// B4: the large job again, each worker killed once while it works. Returns its time.
+    fn batch_with_deaths(&self, server: &mut Server) -> Result<Duration> {
+        let begun = Instant::now();
+        let input = format!("azureml://datastores/workspaceblobstore/paths/bench/noop{LARGE}/");
+        invoke(server, "noop", "killed", &input)?;
+        let part = |job: &Value| -> u32 {
+            let done = &job["properties"]["properties"]["zaffre.mini_batches_done"];
+            done.as_str().and_then(|n| n.parse().ok()).unwrap_or(0)
+        };
+        server.wait("killed", |job| part(job) > LARGE / 4)?;
+        let workers = server.workers()?;
+        ensure!(workers.len() == 2, "workers {workers:?}");
+        for pid in workers {
+            ensure!(
+                Command::new("kill")
+                    .args(["-9", &pid.to_string()])
+                    .status()?
+                    .success(),
+                "no worker {pid}"
+            );
+        }
+        let job = server.complete("killed")?;
+        let wall = begun.elapsed();
+        ensure!(part(&job) == LARGE, "{job}");
+        ensure!(
+            output(server, "killed")? == output(server, &format!("noop{LARGE}"))?,
+            "another output"
+        );
+        Ok(wall)
+    }
+
+    /// B1, B2.
     fn files(&self, server: &mut Server) -> Result<()> {
         let folder = self.folder.join("files");
         self.peers.mkfiles(&folder, FILES)?;
@@ -347,12 +386,7 @@ impl Bench {
         batches: u32,
     ) -> Result<Cost> {
         let name = format!("{deployment}{files}");
-        let blobs = server.folder.join("data/blobs");
-        let container = fs::read_dir(&blobs)?
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.to_string_lossy().ends_with("-blobs"))
-            .context("the workspace has no container")?;
+        let container = container(server)?;
         // Laid down beside the uploads: uploading a million files is not what is measured.
         self.peers
             .mkfiles(&container.join("bench").join(&name), files)?;
@@ -552,6 +586,21 @@ fn invoke(server: &mut Server, deployment: &str, name: &str, input: &str) -> Res
     let answer = server.ask("POST", &scoring(), &json!({"properties": properties}));
     server.header.clear();
     answer
+}
+
+/// The folder of the workspace's default datastore.
+fn container(server: &Server) -> Result<PathBuf> {
+    fs::read_dir(server.folder.join("data/blobs"))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.to_string_lossy().ends_with("-blobs"))
+        .context("the workspace has no container")
+}
+
+/// The output of a batch run.
+fn output(server: &Server, job: &str) -> Result<Vec<u8>> {
+    let path = container(server)?.join(format!("azureml/{job}/score/predictions.csv"));
+    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The peers and floors of `../shared/bench`.

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(2);
 /// CPU times in `/proc` are counted in these.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// Part of a worker's command line.
+const WORKER: &str = "batch.py";
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The path of something in the default workspace.
@@ -44,39 +46,14 @@ pub struct Server {
 impl Server {
     /// Starts it on `folder` and returns when it is ready.
     pub fn start(exe: &Path, folder: &Path) -> Result<Server> {
-        fs::create_dir_all(folder)?;
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join("log"))?;
-        let mut child = Command::new(exe)
-            .args(["serve", "--no-register", "--stop-tasks"])
-            .args(["--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.join("data"))
-            .env("ZAFFRE_HOME", folder.join("home"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .with_context(|| format!("cannot start {}", exe.display()))?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
-        let port = line.trim().rsplit(':').next().and_then(|p| p.parse().ok());
-        let Some(port) = port else {
-            let _ = child.kill();
-            bail!(
-                "the server is not ready: {line:?}, see {}",
-                folder.display()
-            );
-        };
+        let (child, port) = spawn(exe, folder)?;
+        let token = fs::read_to_string(folder.join("data/token"))?;
         Ok(Server {
             exe: exe.to_owned(),
             folder: folder.to_owned(),
             child,
             port,
-            token: fs::read_to_string(folder.join("data/token"))?
-                .trim()
-                .to_owned(),
+            token: token.trim().to_owned(),
             line: None,
             header: String::new(),
         })
@@ -87,9 +64,8 @@ impl Server {
         self.child.kill()?;
         self.child.wait()?;
         let begun = Instant::now();
-        let folder = self.folder.clone();
-        let exe = self.exe.clone();
-        *self = Server::start(&exe, &folder)?;
+        (self.child, self.port) = spawn(&self.exe, &self.folder)?;
+        self.line = None;
         Ok(begun.elapsed())
     }
 
@@ -233,6 +209,15 @@ impl Server {
         }
     }
 
+    /// The Python workers.
+    pub fn workers(&self) -> Result<Vec<u32>> {
+        let worker = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(WORKER)
+        };
+        Ok(self.tree()?.into_iter().filter(worker).collect())
+    }
+
     /// CPU seconds of all of them so far, the ended ones that were waited for included. User and system time.
     pub fn cpu(&self) -> Result<f64> {
         let ticks = |pid: &u32| -> u32 { stat(*pid).get(11..15).unwrap_or_default().iter().sum() };
@@ -263,6 +248,37 @@ impl Drop for Server {
                 .status();
         }
     }
+}
+
+/// The process and its port, when it is ready.
+fn spawn(exe: &Path, folder: &Path) -> Result<(Child, u16)> {
+    fs::create_dir_all(folder)?;
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))?;
+    let mut child = Command::new(exe)
+        .args(["serve", "--no-register", "--stop-tasks"])
+        .args(["--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.join("data"))
+        .env("ZAFFRE_HOME", folder.join("home"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", exe.display()))?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    let port = line.trim().rsplit(':').next().and_then(|p| p.parse().ok());
+    let Some(port) = port else {
+        let _ = child.kill();
+        let _ = child.wait();
+        bail!(
+            "the server is not ready: {line:?}, see {}",
+            folder.display()
+        );
+    };
+    Ok((child, port))
 }
 
 /// Whether the server closed a connection while nothing was asked.
