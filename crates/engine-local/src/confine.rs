@@ -414,14 +414,17 @@ impl Cage {
         }
     }
 
-    /// Ends everything of the task and waits until it is gone (C1), then removes the groups.
+    /// Ends everything of the task and waits until it is gone (C1), then removes its groups. Those of its node stay: the next
+    /// task needs them, and a group costs more than a process.
     pub fn kill(&self) {
         kill_group_tree(&self.plan.kind, &self.plan.name);
         if self.plan.kind == Kind::Rlimits {
             // The agent is the reaper of orphans, so whatever the task left behind is a descendant of ours.
             end(|| kill_all(&proc::descendants(std::process::id())));
         }
-        remove_tree(&self.plan.kind, &self.plan.name);
+        for folder in folders(&self.plan.kind, &self.plan.name) {
+            remove_below(&folder);
+        }
     }
 }
 
@@ -466,14 +469,19 @@ pub fn kill_group_tree(kind: &Kind, name: &str) {
 /// Removes the groups below `name`, and those above it that hold nothing else; what is in use stays for the next sweep.
 pub fn remove_tree(kind: &Kind, name: &str) {
     for folder in folders(kind, name) {
-        for cell in tree(&folder).into_iter().rev() {
-            let _ = fs::remove_dir(cell);
-        }
+        remove_below(&folder);
         for above in folder.ancestors().skip(1).take(name.matches('/').count()) {
             if fs::remove_dir(above).is_err() {
                 break; // others are in it
             }
         }
+    }
+}
+
+/// Removes a group and those below it.
+fn remove_below(folder: &Path) {
+    for cell in tree(folder).into_iter().rev() {
+        let _ = fs::remove_dir(cell);
     }
 }
 

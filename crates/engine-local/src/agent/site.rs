@@ -338,16 +338,17 @@ impl Site {
         }
         let mut skipped = 0;
         for kept in ["outputs", "logs"] {
+            let from = self.folder.join("work").join(kept);
+            if fs::read_dir(&from).is_ok_and(|mut entries| entries.next().is_none()) {
+                continue; // most commands write nothing there, and an artifact is a file
+            }
             skipped += Copy {
                 owner: None,
                 scratch: Some(scratch),
                 seen: Some(seen),
                 private: false,
             }
-            .folder(
-                &self.folder.join("work").join(kept),
-                &self.order.artifacts.join(kept),
-            )?
+            .folder(&from, &self.order.artifacts.join(kept))?
             .skipped;
         }
         Ok(skipped)
