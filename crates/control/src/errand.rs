@@ -240,9 +240,9 @@ fn publish(
         .ok_or_else(|| format!("output_file_name {file:?} is not a legal name"))?;
     let text = |e: &dyn std::fmt::Display| format!("the output {target} cannot be written: {e}");
 
-    let (mut segments, mut spans): (Vec<BlobPath>, Vec<(u32, Span)>) = (Vec::new(), Vec::new());
+    let (mut segments, mut pieces): (Vec<BlobPath>, Vec<Piece>) = (Vec::new(), Vec::new());
     store
-        .spans(job, &mut |segment, piece| {
+        .spans(job, &mut |segment, spans| {
             let at = segments
                 .iter()
                 .position(|s| s == segment)
@@ -251,15 +251,12 @@ fn publish(
                     segments.len() - 1
                 });
             let at = u32::try_from(at).unwrap_or(u32::MAX);
-            spans.extend(piece.iter().map(|s| (at, *s)));
+            pieces.extend(spans.iter().map(|s| Piece::new(at, s)));
         })
         .map_err(|e| text(&e))?;
-    spans.sort_unstable_by_key(|(_, s)| s.index);
-    if let Some(twice) = spans.windows(2).find(|w| w[0].1.index == w[1].1.index) {
-        return Err(format!(
-            "mini-batch {} is committed twice",
-            twice[0].1.index
-        )); // B5; the log makes it impossible
+    pieces.sort_unstable_by_key(|p| p.index);
+    if let Some(twice) = pieces.windows(2).find(|w| w[0].index == w[1].index) {
+        return Err(format!("mini-batch {} is committed twice", twice[0].index)); // B5; the log makes it impossible
     }
 
     let writer = blobs.write(&target).map_err(|e| text(&e))?;
@@ -267,7 +264,7 @@ fn publish(
     if let Some(header) = &plan.header {
         writeln!(out, "{header}").map_err(|e| text(&e))?;
     }
-    copy(blobs, &segments, &spans, &mut out).map_err(|e| text(&e))?;
+    copy(blobs, &segments, &pieces, &mut out).map_err(|e| text(&e))?;
     let writer = out.into_inner().map_err(|e| text(&e.error()))?;
     let mark = BTreeMap::from([(WRITER.to_owned(), job.to_string())]);
     let info = match writer.finish(true, None, mark) {
@@ -288,47 +285,70 @@ fn publish(
     })
 }
 
-/// Copies spans in order. Neighbours in a segment are read together, so the cost is that of the bytes.
+/// A span and the segment that it lies in. All of a run are held at once, so it is kept small: what is not needed is left out.
+struct Piece {
+    offset: u64,
+    segment: u32,
+    index: u32,
+    len: u32,
+    crc: u32,
+}
+
+impl Piece {
+    fn new(segment: u32, span: &Span) -> Piece {
+        Piece {
+            offset: span.offset,
+            segment,
+            index: span.index,
+            len: span.len,
+            crc: span.crc,
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+/// Copies pieces in order. Neighbours in a segment are read together, so the cost is that of the bytes.
 fn copy(
     blobs: &dyn Blobs,
     segments: &[BlobPath],
-    spans: &[(u32, Span)],
+    pieces: &[Piece],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(COPY);
-    let mut at = 0;
-    while at < spans.len() {
-        let (segment, first) = spans[at];
-        let (mut end, mut upto) = (first.offset + u64::from(first.len), at + 1);
-        while let Some((s, next)) = spans.get(upto) {
-            let joined = end + u64::from(next.len);
-            if *s != segment || next.offset != end || joined - first.offset > COPY as u64 {
+    let mut left = pieces;
+    while let Some(first) = left.first() {
+        let (mut end, mut joined) = (first.end(), 1);
+        while let Some(next) = left.get(joined) {
+            let neighbour = next.segment == first.segment && next.offset == end;
+            if !neighbour || next.end() - first.offset > COPY as u64 {
                 break;
             }
-            (end, upto) = (joined, upto + 1);
+            (end, joined) = (next.end(), joined + 1);
         }
-        let path = &segments[segment as usize];
-        buffer.resize(
-            usize::try_from(end - first.offset).map_err(io::Error::other)?,
-            0,
-        );
+        let (together, after) = left.split_at(joined);
+        let path = &segments[first.segment as usize];
+        let bytes = usize::try_from(end - first.offset).map_err(io::Error::other)?;
+        buffer.resize(bytes, 0);
         read_exact(blobs, path, first.offset, &mut buffer)?;
         let mut rest: &[u8] = &buffer;
-        for (_, span) in &spans[at..upto] {
-            let (bytes, after) = rest.split_at(span.len as usize);
-            if crc32fast::hash(bytes) != span.crc {
+        for piece in together {
+            let (bytes, after) = rest.split_at(piece.len as usize);
+            if crc32fast::hash(bytes) != piece.crc {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     format!(
                         "the rows of mini-batch {} are damaged in {path} at {}",
-                        span.index, span.offset
+                        piece.index, piece.offset
                     ),
                 ));
             }
             rest = after;
         }
         out.write_all(&buffer)?;
-        at = upto;
+        left = after;
     }
     Ok(())
 }
