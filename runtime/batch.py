@@ -40,7 +40,7 @@ MAGIC = b"ZLIST01\n"
 # The channel's descriptor: above what code closes by habit (0, 1, 2, or "everything below 256").
 CHANNEL_FD = 900
 # Seconds: below this an answer may wait for the next one.
-TINY = 50e-6
+TINY = 200e-6
 # Bytes of answers that wait together.
 MAX_HELD = 16 << 10
 # Bytes of one mini-batch's rows. The server holds a few results in memory at once.

@@ -34,7 +34,8 @@ usage: cargo xtask COMMAND
   sim [--seeds N] [--from S] the seeded simulation, optimised; N seeds starting at seed S
   stories                    write the golden story transcripts anew; read the diff before you commit it
   bench                      the benchmarks of every crate that has them
-  bench whole                what a user gets, through a release server, beside peers and floors of the same run";
+  bench whole [PART]         what a user gets, through a release server, beside peers and floors of the same run
+                             PART: starts, commands, files, dispatch or restart alone";
 
 /// What was asked for, before anything runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +52,9 @@ enum Command {
     },
     Stories,
     Bench,
-    BenchWhole,
+    BenchWhole {
+        part: Option<whole::Part>,
+    },
 }
 
 /// Reads the arguments after the program's name. The error is one line for stderr.
@@ -64,11 +67,27 @@ fn parse(args: &[&str]) -> Result<Command, String> {
         "sim" => parse_sim(rest),
         "tidy" => no_arguments(name, rest).map(|()| Command::Tidy),
         "stories" => no_arguments(name, rest).map(|()| Command::Stories),
-        "bench" if rest == ["whole"] => Ok(Command::BenchWhole),
+        "bench" if rest.first() == Some(&"whole") => parse_whole(&rest[1..]),
         "bench" => no_arguments(name, rest).map(|()| Command::Bench),
         "help" | "--help" | "-h" => Ok(Command::Help),
         other => Err(format!("unknown command {other:?}")),
     }
+}
+
+fn parse_whole(args: &[&str]) -> Result<Command, String> {
+    let part = match args {
+        [] => None,
+        [name] => {
+            let found = whole::PARTS.iter().find(|(known, _)| known == name);
+            Some(
+                found
+                    .ok_or_else(|| format!("bench whole has no part {name:?}"))?
+                    .1,
+            )
+        }
+        [_, extra, ..] => return Err(format!("bench whole takes one part, got {extra:?} too")),
+    };
+    Ok(Command::BenchWhole { part })
 }
 
 fn no_arguments(name: &str, rest: &[&str]) -> Result<(), String> {
@@ -132,7 +151,7 @@ fn main() -> ExitCode {
         Command::Sim { seeds, from } => commands::sim(seeds, from),
         Command::Stories => commands::stories(),
         Command::Bench => commands::bench(),
-        Command::BenchWhole => whole::whole(),
+        Command::BenchWhole { part } => whole::whole(part),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
