@@ -388,18 +388,27 @@ async fn update_quotas(context: &Context, args: QuotaUpdate) -> Result<(), Failu
         .client
         .post(&at, &json!({"value": value, "location": LOCATION}), &[])
         .await?;
-    for result in answer["value"].as_array().into_iter().flatten() {
-        if result["status"]
-            .as_str()
-            .is_some_and(|status| status != "Success")
-        {
+    // Each entry stands alone, as in Azure: what is refused keeps nothing else back.
+    let results = answer["value"].as_array().map_or(&[][..], Vec::as_slice);
+    let refused: Vec<String> = results
+        .iter()
+        .filter_map(|result| {
+            let status = result["status"].as_str().filter(|s| *s != "Success")?;
             let name = shape::short(&result["id"]);
-            return Err(Failure::wrong(format!(
+            Some(format!(
                 "quota {name} {}: {}",
                 result["limit"],
-                explain(result["status"].as_str().unwrap_or_default())
-            )));
-        }
+                explain(status)
+            ))
+        })
+        .collect();
+    if !refused.is_empty() {
+        let failure = Failure::wrong(refused.join("; "));
+        return Err(if refused.len() < results.len() {
+            failure.hint("the other limits are set: zaffre quota show")
+        } else {
+            failure
+        });
     }
     show_quotas(context).await
 }
