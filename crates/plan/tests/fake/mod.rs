@@ -496,12 +496,14 @@ impl Fake {
 
     // How it is hurt.
 
-    /// What a task has finished and not handed over is gone with it.
+    /// What a task has ended, well or not, and not handed over is gone with it.
     fn cut_parcels(&mut self, id: &TaskId) {
         let parcels = self.tasks.get(id).map(|t| t.parcels.clone());
-        for finished in parcels.unwrap_or_default().iter().flat_map(|p| &p.done) {
-            let key = (id.job.clone(), finished.index);
-            *self.cut.entry(key).or_default() += 1;
+        for parcel in parcels.unwrap_or_default() {
+            let done = parcel.done.iter().map(|d| d.index);
+            for index in done.chain(parcel.failed.iter().map(|f| f.index)) {
+                *self.cut.entry((id.job.clone(), index)).or_default() += 1;
+            }
         }
     }
     /// What a task has begun will not end.
