@@ -3,6 +3,7 @@
 //! U1 a comparison of resources is exact: there are no floats here;
 //! U2 the check that refuses returns the reason: `Resources::fits` is the only source of "does not fit".
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -40,27 +41,12 @@ impl Time {
 }
 
 impl fmt::Display for Time {
-    /// UTC, to the second: `2026-11-30 02:31:38Z`. Reasons print it; what is written for machines is `wire`'s.
+    /// UTC, to the second: `2026-11-30 02:31:38Z`. Reasons print it; what is written for machines is `wire`'s. A time behind
+    /// the year 9999 is shown as its last second.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DAY: u64 = 24 * 60 * 60;
-        let seconds = self.0 / 1000;
-        let (day, rest) = (seconds / DAY, seconds % DAY);
-        // Days since 1 March of the year 0: then a leap day is the last of its year, and eras of 400 years are alike.
-        let day = day + 719_468;
-        let (era, day) = (day / 146_097, day % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let (year, month) = match month {
-            0..=9 => (era * 400 + year, month + 3),
-            _ => (era * 400 + year + 1, month - 9),
-        };
-        let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z"
-        )
+        let seconds = i64::try_from(self.0 / 1000).unwrap_or(i64::MAX);
+        let shown = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
+        write!(f, "{}", shown.strftime("%F %TZ"))
     }
 }
 

@@ -1,10 +1,11 @@
 //! The texts beside the logs of a batch run.
 
+mod support;
+
 use model::{
     Attempt, BatchEvent, BatchSpec, BlobPath, ComputeId, JobId, NodeId, Outcome, Ranges, RunEvent,
-    RunRecord, RunSpec, RunState, TaskId, TaskSpec, Tier, Time, Why, Work, Workspace,
+    RunRecord, RunSpec, RunState, TaskId, Tier, Time, Why, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss, Progress},
-    engine::{EnvironmentSpec, Packages, Program},
     report::{Occasion, Writing},
     run::FirstError,
 };
@@ -23,21 +24,7 @@ fn job() -> JobId {
 
 fn run(work: Work) -> RunRecord {
     let compute = ComputeId::new(job().workspace(), "pool");
-    let task = TaskSpec {
-        program: Program::Command { line: "x".into() },
-        environment: EnvironmentSpec {
-            label: "e:1".into(),
-            image: None,
-            packages: Packages::None,
-        },
-        code: None,
-        inputs: BTreeMap::new(),
-        outputs: BTreeMap::new(),
-        model: None,
-        variables: BTreeMap::new(),
-        limits: model::Resources::default(),
-        artifacts: path("a/b"),
-    };
+    let task = support::command(path("a/b"));
     RunRecord {
         id: job(),
         spec: Arc::new(RunSpec {

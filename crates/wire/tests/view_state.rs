@@ -1,13 +1,11 @@
 //! How runs and nodes look from outside: statuses, counts, reasons, and the fields that must never be null.
 
+mod support;
+
 use model::{
     Attempt, ClusterRecord, ClusterSpec, ComputeId, DocKey, Document, JobId, Kind, Millis, Name,
-    NodeId, NodeRecord, NodeState, Outcome, RunRecord, RunSpec, RunState, Size, TaskId, TaskSpec,
-    Tier, Time, Why, Work, Workspace,
-    batch::Progress,
-    engine::{EnvironmentSpec, Packages, Program},
-    run::FirstError,
-    unit::Bytes,
+    NodeId, NodeRecord, NodeState, Outcome, RunRecord, RunSpec, RunState, Size, TaskId, Tier, Time,
+    Why, Work, Workspace, batch::Progress, run::FirstError, unit::Bytes,
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
@@ -40,23 +38,7 @@ fn document(kind: Kind, path: &str, body: &Value) -> Document {
 
 fn record(state: RunState, why: Option<Why>) -> RunRecord {
     let compute = ComputeId::new(&workspace(), "c1");
-    let task = TaskSpec {
-        program: Program::Command {
-            line: "true".into(),
-        },
-        environment: EnvironmentSpec {
-            label: "e:1".into(),
-            image: None,
-            packages: Packages::None,
-        },
-        code: None,
-        inputs: BTreeMap::new(),
-        outputs: BTreeMap::new(),
-        model: None,
-        variables: BTreeMap::new(),
-        limits: model::Resources::default(),
-        artifacts: Places::of(&workspace()).artifacts_of("j").unwrap(),
-    };
+    let task = support::command(Places::of(&workspace()).artifacts_of("j").unwrap());
     RunRecord {
         id: JobId::new(&workspace(), "j"),
         spec: Arc::new(RunSpec {
