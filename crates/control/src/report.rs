@@ -1,7 +1,7 @@
 //! Reports: the texts beside a batch run's logs, written by a thread of their own from what the loop has made durable.
 //!
 //! P1 a report follows the write of what it tells (C1), and the last one is there before the run is shown as ended;
-//! P2 reports never hold the loop up: they are collected per file, and the end of a run waits for a moment only;
+//! P2 the loop hands reports over and goes on; only where a batch run ends it waits for the last one, at most `PATIENCE`;
 //! P3 a run whose last report was lost with the server gets it at the next start.
 
 use model::{
@@ -156,7 +156,7 @@ impl Reports {
         self.desk.changed.notify_all();
     }
 
-    /// P1, within P2.
+    /// Waits until nothing is waiting (P1), within the limit of P2.
     fn settle(&self) {
         let end = Instant::now() + PATIENCE;
         let mut papers = self.desk.lock();

@@ -524,10 +524,7 @@ impl Sorter<'_> {
             return false;
         }
         let id = JobId::new(&key.workspace, key.path.clone());
-        match self.machine.world.view.runs.get(&id) {
-            Some(run) => !run.state.is_done(),
-            None => self.submitted.contains(&id),
-        }
+        self.machine.world.goes_on(&id) || self.submitted.contains(&id)
     }
 
     fn submit(

@@ -187,6 +187,10 @@ impl World {
     pub(crate) fn run(&self, job: &JobId) -> Option<&Arc<RunRecord>> {
         self.view.runs.get(job)
     }
+    /// Whether a job is there and has not ended.
+    pub fn goes_on(&self, job: &JobId) -> bool {
+        self.run(job).is_some_and(|run| !run.state.is_done())
+    }
     /// The live task of exactly this attempt.
     pub(crate) fn task(&self, task: &TaskId) -> Option<&TaskRecord> {
         let record = self.view.runs.get(&task.job)?;
