@@ -17,7 +17,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Mini-batches of the small job, whose cost is start-up.
 const SMALL: u32 = 1_000;
@@ -36,6 +36,12 @@ const COMMANDS: u32 = 200;
 const DEATHS: u32 = 50;
 /// Times that a start is measured.
 const STARTS: usize = 7;
+/// Nothing that is waited for takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at what workers said.
+const LOOK: Duration = Duration::from_micros(200);
+/// Between two looks at a long job: each look is a request, whose cost is the server's too.
+const WATCH: Duration = Duration::from_millis(20);
 /// Documents beside which a restart is measured.
 const DOCUMENTS: u32 = 10_000;
 
@@ -64,15 +70,18 @@ retry_settings: {{max_retries: 100, timeout: 60}}
     )
 }
 
-/// Blocks its first attempts, so that a worker can be killed while it holds the mini-batch.
+/// Never ends, so that a worker can be killed while it holds the mini-batch. Says when it is there and when it begins.
 const BLOCKS: &str = "\
-import os, time
+import os, signal, time
+def say(what):
+    with open(os.environ['ZAFFRE_BENCH_STARTS'], 'a') as log:
+        log.write(f'{what} {os.getpid()} {time.time_ns()}\\n')
+def init():
+    say('ready')
 def run(mini_batch):
-    log = open(os.environ['ZAFFRE_BENCH_STARTS'], 'a')
-    log.write(f'{os.getpid()} {time.time_ns()}\\n')
-    log.close()
-    time.sleep(60)
-    return ['1']
+    say('begins')
+    while True:
+        signal.pause()
 ";
 
 /// What can be measured alone.
@@ -450,7 +459,7 @@ impl Bench {
                 break;
             }
             ensure!(status != "Failed", "{job}");
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(WATCH);
         }
         let wall = begun.elapsed();
         let cpu = server.cpu()? - cpu;
@@ -537,39 +546,24 @@ impl Bench {
         fs::write(server.folder.join("blocks.yml"), file)?;
         server.zaffre(&["batch-endpoint", "create", "-f", "blocks.yml"])?;
         invoke(server, "blocks", "deaths", "azureml:in:1")?;
-        let mut took = Vec::new();
-        let mut known = 0;
-        let begun = Instant::now();
-        let mut killed: Option<u128> = None;
         // A shell that waits for its orders: the start of a process is not measured.
         let mut shell = Command::new("sh").arg("-e").stdin(Stdio::piped()).spawn()?;
         let mut killer = shell.stdin.take().context("no stdin")?;
-        while took.len() < DEATHS as usize {
-            ensure!(
-                begun.elapsed() < Duration::from_secs(120),
-                "only {} deaths",
-                took.len()
-            );
-            let text = fs::read_to_string(&starts)?;
-            let lines: Vec<&str> = text.lines().collect();
-            if lines.len() == known || !text.ends_with('\n') {
-                std::thread::sleep(Duration::from_micros(200));
-                continue;
-            }
-            known = lines.len();
-            let (pid, at) = lines[known - 1].split_once(' ').context("a start")?;
+        let mut took = Vec::new();
+        let mut killed = None;
+        for deaths in 0..=DEATHS as usize {
+            // Both are there before the one that holds the mini-batch dies: the other is free to take it.
+            let said = wait_for_starts(&starts, deaths + 2, deaths + 1)?;
+            let (pid, at) = said.split_once(' ').context("a start")?;
             if let Some(killed) = killed {
                 let nanos = at.parse::<u128>()?.saturating_sub(killed);
                 took.push(Duration::from_nanos(u64::try_from(nanos)?));
             }
-            // The one that died last is started again meanwhile; a user's worker does not die every millisecond.
-            std::thread::sleep(Duration::from_millis(300));
-            killed = Some(
-                std::time::SystemTime::now()
-                    .duration_since(std::time::UNIX_EPOCH)?
-                    .as_nanos(),
-            );
-            writeln!(killer, "kill -9 {pid}")?;
+            if deaths < DEATHS as usize {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+                killed = Some(now.as_nanos());
+                writeln!(killer, "kill -9 {pid}")?;
+            }
         }
         drop(killer);
         ensure!(shell.wait()?.success(), "a worker was not there");
@@ -584,6 +578,33 @@ impl Bench {
         );
         server.zaffre(&["job", "cancel", "-n", "deaths"])?;
         Ok(())
+    }
+}
+
+/// Waits until so many workers said that they are ready and so many that they begin; returns the last of the latter,
+/// process id and time.
+fn wait_for_starts(log: &Path, ready: usize, begun: usize) -> Result<String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(log)?;
+        // A line that is not whole yet is left for the next look.
+        let whole = text.rfind('\n').map_or("", |at| &text[..at]);
+        let (mut there, mut begins) = (0, Vec::new());
+        for line in whole.lines() {
+            match line.split_once(' ') {
+                Some(("begins", rest)) => begins.push(rest),
+                _ => there += 1,
+            }
+        }
+        if there >= ready && begins.len() >= begun {
+            return Ok(begins[begun - 1].to_owned());
+        }
+        ensure!(
+            Instant::now() < end,
+            "{there} of {ready} workers are ready, {} of {begun} began",
+            begins.len()
+        );
+        std::thread::sleep(LOOK);
     }
 }
 

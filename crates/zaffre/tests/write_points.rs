@@ -4,6 +4,8 @@
 //!
 //! Test builds carry the store's failpoints (see the dev-dependencies); `ZAFFRE_FAILPOINT` arms one in the server.
 
+mod support;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -82,11 +84,7 @@ impl Drop for Server {
 impl Site {
     fn new() -> Site {
         let root = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = root.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let write = |name: &str, text: &str| support::write(root.path(), name, text);
         write("cluster.yml", CLUSTER);
         write("deployment.yml", DEPLOYMENT);
         write("model/m.txt", "m");

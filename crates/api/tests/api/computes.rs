@@ -94,10 +94,7 @@ async fn a_drill_takes_nodes_away() {
     let s = server();
     s.cluster("c01", 2, 2).await.is(201);
     let path = format!("{WS}/computes/c01");
-    s.until(&path, |c| {
-        c["properties"]["properties"]["nodeStateCounts"]["idleNodeCount"] == 2
-    })
-    .await;
+    s.idle("c01", 2).await;
     let preempt = format!("{path}/preempt");
     for wrong in [
         json!({}),
@@ -179,10 +176,7 @@ async fn metrics_answer_in_azure_monitors_shape() {
     let s = server();
     s.cluster("c01", 2, 2).await.is(201);
     let path = format!("{WS}/computes/c01");
-    s.until(&path, |c| {
-        c["properties"]["properties"]["nodeStateCounts"]["idleNodeCount"] == 2
-    })
-    .await;
+    s.idle("c01", 2).await;
     let definitions = s
         .get(&format!(
             "{WS}/providers/Microsoft.Insights/metricDefinitions"

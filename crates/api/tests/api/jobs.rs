@@ -16,8 +16,7 @@ async fn a_command_job_runs_and_is_shown() {
         .json();
     assert_eq!(made["properties"]["jobType"], "Command");
     assert!(made["properties"]["services"]["Studio"]["endpoint"].is_string());
-    s.until(&path, |j| j["properties"]["status"] == "Running")
-        .await;
+    s.running("j1").await;
     let details = format!("/history/v1.0{WS}/runs/j1/details");
     assert_eq!(s.get(&details).await.is(200).json()["status"], "Running");
 
@@ -59,8 +58,7 @@ async fn a_job_is_canceled_and_explained() {
     s.batch().await;
     let path = format!("{WS}/jobs/j1");
     s.ask("PUT", &path, command_body("c01")).await.is(201);
-    s.until(&path, |j| j["properties"]["status"] == "Running")
-        .await;
+    s.running("j1").await;
     let canceled = s
         .ask("POST", &format!("{path}/cancel"), Value::Null)
         .await
@@ -95,8 +93,7 @@ async fn logs_are_read_through_links_and_a_stream_of_an_ended_run_sees_them() {
     s.batch().await;
     let path = format!("{WS}/jobs/j1");
     s.ask("PUT", &path, command_body("c01")).await.is(201);
-    s.until(&path, |j| j["properties"]["status"] == "Running")
-        .await;
+    s.running("j1").await;
     let places = wire::places::Places::of(job("j1").workspace());
     let log = places
         .artifacts_of("j1")

@@ -275,6 +275,22 @@ impl Server {
         self.ask("GET", path, Value::Null).await
     }
 
+    /// Waits until a cluster has so many idle nodes.
+    pub async fn idle(&self, cluster: &str, nodes: u32) {
+        self.until(&format!("{WS}/computes/{cluster}"), |c| {
+            c["properties"]["properties"]["nodeStateCounts"]["idleNodeCount"] == nodes
+        })
+        .await;
+    }
+
+    /// Waits until a job runs.
+    pub async fn running(&self, job: &str) {
+        self.until(&format!("{WS}/jobs/{job}"), |j| {
+            j["properties"]["status"] == "Running"
+        })
+        .await;
+    }
+
     /// Looks again after each turn until `done` holds.
     pub async fn until(&self, path: &str, done: impl Fn(&Value) -> bool) -> Value {
         let mut turns = self.control.turns();

@@ -251,6 +251,13 @@ impl Drop for Server {
     }
 }
 
+/// Writes a file of a test, and the folders that it lies in.
+pub fn write(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
 /// Sends a signal; one that is gone already needs none.
 pub fn signal(name: &str, pid: u32) {
     let status = Command::new("kill")

@@ -44,11 +44,7 @@ def run(mini_batch):
 
 /// Makes cluster, endpoint and deployment of `script`; `settings` are further lines of the deployment.
 pub fn deploy(server: &Server, script: &str, settings: &str) {
-    let write = |name: &str, text: &str| {
-        let path = server.folder.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |name: &str, text: &str| super::write(&server.folder, name, text);
     write("cluster.yml", CLUSTER);
     write("deployment.yml", &format!("{DEPLOYMENT}{settings}"));
     write("model/m.txt", "m");
