@@ -3,7 +3,7 @@
 //! U1 a comparison of resources is exact: there are no floats here;
 //! U2 the check that refuses returns the reason: `Resources::fits` is the only source of "does not fit".
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, civil};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
@@ -44,9 +44,10 @@ impl fmt::Display for Time {
     /// UTC, to the second: `2026-11-30 02:31:38Z`. Reasons print it; what is written for machines is `wire`'s. A time behind
     /// the year 9999 is shown as its last second.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = i64::try_from(self.0 / 1000).unwrap_or(i64::MAX);
-        let shown = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
-        write!(f, "{}", shown.strftime("%F %TZ"))
+        // Civil time, since a timestamp of the library ends a day before the year 9999 does.
+        let passed = SignedDuration::from_secs(i64::try_from(self.0 / 1000).unwrap_or(i64::MAX));
+        let epoch = civil::date(1970, 1, 1).at(0, 0, 0, 0);
+        write!(f, "{}", epoch.saturating_add(passed).strftime("%F %TZ"))
     }
 }
 
