@@ -10,6 +10,7 @@ pub mod document;
 pub mod engine;
 pub mod event;
 pub mod id;
+pub mod instance_type;
 pub mod node;
 pub mod report;
 pub mod run;
@@ -26,6 +27,9 @@ pub use engine::{
 };
 pub use event::{Answer, BatchEvent, Command, Event, NodeEvent, Refusal, RunEvent};
 pub use id::{ComputeId, Id, JobId, Name, NodeId, TaskId, Workspace};
+pub use instance_type::{
+    DEFAULT_INSTANCE_TYPE, InstanceType, SelectorMode, TypeFault, merge_selectors,
+};
 pub use node::{NodeRecord, NodeState};
 pub use run::{Outcome, RunRecord, RunSpec, RunState, Work};
 pub use unit::{Attempt, Bytes, MilliCpu, Millis, Resources, Shortage, Time};
