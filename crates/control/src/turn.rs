@@ -180,7 +180,7 @@ impl Machine {
         self.errands.drop_finished(&finished);
         self.sample(&turn.events, now);
         self.reports.take(&turn.events, &self.world.view, now);
-        self.publish(!turn.events.is_empty());
+        self.publish(turn.republish || !turn.events.is_empty());
         answer(pending, sorted, &turn, self.parts.store.as_ref());
         self.act(&turn, &seen);
         self.tidy_up(&turn.events);

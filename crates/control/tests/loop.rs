@@ -112,6 +112,7 @@ fn batch(input: &str) -> Arc<RunSpec> {
             fingerprint: "f".into(),
         })),
         timeout: None,
+        instance_type: None,
     })
 }
 

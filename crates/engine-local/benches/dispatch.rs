@@ -127,8 +127,8 @@ fn run(dir: &std::path::Path, n: u32, group: u32) -> io::Result<()> {
         attempt: Attempt(1),
     };
     let placement = Placement {
-        node: node.clone(),
-        gang: Vec::new(),
+        place: model::Place::On(node.clone()),
+        gang: vec![task.clone()],
     };
     local.apply(vec![Action::Start(
         task.clone(),
@@ -298,8 +298,8 @@ fn commands(dir: &std::path::Path, n: u32) -> io::Result<()> {
             attempt: Attempt(1),
         };
         let placement = Placement {
-            node: rig.node.clone(),
-            gang: Vec::new(),
+            place: model::Place::On(rig.node.clone()),
+            gang: vec![task.clone()],
         };
         let mut command = spec(1);
         command.program = Program::Command {

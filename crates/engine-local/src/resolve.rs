@@ -4,7 +4,7 @@
 
 use crate::protocol::{Input, Order, Output, Pool, Work};
 use model::{
-    BlobPath, NodeId, TaskId, TaskSpec,
+    BlobPath, TaskId, TaskSpec,
     engine::{InputSpec, Placement, Program, RowFormat},
 };
 use port::Blobs;
@@ -130,10 +130,9 @@ pub fn order(
     })
 }
 
-/// The place of the node in the gang; a host of a batch run has no gang and rank 0.
+/// The place of the task in its gang; a host of a batch run has no gang and rank 0.
 fn rank(task: &TaskId, placement: &Placement) -> u32 {
-    let at = |node: &NodeId| *node == placement.node;
-    match placement.gang.iter().position(at) {
+    match placement.gang.iter().position(|member| member == task) {
         Some(rank) => u32::try_from(rank).unwrap_or(0),
         None if placement.gang.len() > 1 => task.index,
         None => 0,

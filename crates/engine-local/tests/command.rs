@@ -455,10 +455,12 @@ fn an_empty_node_is_let_go() {
 #[test]
 fn ranks_of_a_gang_know_each_other_and_log_apart() {
     let rig = Rig::new("gang");
-    let gang = vec![rig.node(0), rig.node(1)];
-    for (index, node) in (0..).zip(&gang) {
+    let gang: Vec<_> = (0..2)
+        .map(|index| model::TaskId { index, ..task(1) })
+        .collect();
+    for index in 0..2 {
         let placement = model::engine::Placement {
-            node: node.clone(),
+            place: model::Place::On(rig.node(index)),
             gang: gang.clone(),
         };
         let spec = rig.command(

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use crate::{
     cluster::{ClusterSpec, Quotas},
     id::{ComputeId, JobId, Name, Workspace},
+    instance_type::InstanceType,
+    kubernetes::KubernetesSpec,
     unit::Time,
 };
 
@@ -38,6 +40,8 @@ pub enum Kind {
     Job,
     /// The quotas of a location, path = location.
     Quota,
+    /// An instance type of the embedded cluster, a Kubernetes object; its scope is `DocKey::instance_type`'s.
+    InstanceType,
 }
 
 /// The key of a document.
@@ -59,6 +63,10 @@ impl DocKey {
             kind,
             path: path.into(),
         }
+    }
+    /// The key of an instance type: it belongs to the cluster, and so to no workspace of a user.
+    pub fn instance_type(name: &str) -> Self {
+        DocKey::new(&Workspace::new("", "", ""), Kind::InstanceType, name)
     }
     /// The key of a job's document.
     pub fn job(id: &JobId) -> Self {
@@ -127,6 +135,10 @@ pub struct Document {
 pub enum Declared {
     /// A cluster of nodes.
     Cluster(Arc<ClusterSpec>),
+    /// A Kubernetes compute.
+    Kubernetes(Arc<KubernetesSpec>),
+    /// An instance type of the embedded cluster.
+    InstanceType(Arc<InstanceType>),
     /// The quotas of the workspace.
     Quotas(Arc<Quotas>),
     /// Nothing that is decided about.

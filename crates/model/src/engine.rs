@@ -17,6 +17,7 @@ use crate::{
     batch::Ranges,
     cluster::{Size, Tier},
     id::{JobId, NodeId, TaskId},
+    kubernetes::{ClusterKey, ClusterSeen, Place},
     unit::{Bytes, Millis, Resources, Time},
 };
 
@@ -200,10 +201,10 @@ pub struct TaskSpec {
 /// Where a task starts and with whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Its node.
-    pub node: NodeId,
-    /// Tasks that start together, by rank; one entry for a single task.
-    pub gang: Vec<NodeId>,
+    /// Its node, or the pod that it becomes.
+    pub place: Place,
+    /// Tasks that start together, by rank; one entry, its own, for a single task.
+    pub gang: Vec<TaskId>,
 }
 
 /// What the control plane asks of an engine. Idempotent (G1).
@@ -295,6 +296,11 @@ pub enum Exit {
     },
     /// Because it was told to.
     Stopped,
+    /// It went with its pod: evicted, preempted, deleted by hand, or its machine is gone. Nobody's failure.
+    Lost {
+        /// What took it, as the cluster says it.
+        why: Box<str>,
+    },
     /// It never started: environment, code or inputs could not be brought.
     NotStarted {
         /// What failed, for the user.
@@ -316,6 +322,7 @@ impl fmt::Display for Exit {
                 write!(f, "killed: it used more than its memory limit of {limit}")
             }
             Exit::Stopped => f.write_str("stopped"),
+            Exit::Lost { why } => write!(f, "lost: {why}"),
             Exit::NotStarted { message } | Exit::Init { message } => f.write_str(message),
         }
     }
@@ -324,6 +331,11 @@ impl fmt::Display for Exit {
 /// How far a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// Its pod is on no machine yet, or cannot start there.
+    Pending {
+        /// What the cluster says: the scheduler's words, a refused creation, an image that does not come.
+        why: Box<str>,
+    },
     /// Environment, code or inputs are being brought.
     Preparing {
         /// What at the moment, for people.
@@ -450,6 +462,8 @@ pub struct Marks {
     pub tasks: BTreeSet<TaskId>,
     /// Errands that changed.
     pub errands: BTreeSet<Errand>,
+    /// Clusters that changed.
+    pub clusters: BTreeSet<ClusterKey>,
 }
 
 /// What an engine sees: a value, complete (G2), cheap to clone.
@@ -461,6 +475,8 @@ pub struct Observed {
     pub tasks: RedBlackTreeMapSync<TaskId, Arc<TaskSeen>>,
     /// Errands under way or finished.
     pub errands: RedBlackTreeMapSync<Errand, ErrandSeen>,
+    /// Clusters behind Kubernetes computes.
+    pub clusters: RedBlackTreeMapSync<ClusterKey, Arc<ClusterSeen>>,
     /// What changed.
     pub marks: Marks,
 }

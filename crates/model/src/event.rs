@@ -12,6 +12,7 @@ use crate::{
     document::{Declared, DocKey, Document},
     engine::Cause,
     id::{ComputeId, JobId, NodeId, TaskId},
+    kubernetes::Place,
     run::{FirstError, Outcome, RunRecord, RunSpec},
     unit::{Millis, Time},
     why::Why,
@@ -142,12 +143,13 @@ pub enum RunEvent {
         /// `None`: nothing.
         why: Option<Why>,
     },
-    /// A task was given a node (the node's own event is beside this one).
+    /// A task was given a node (the node's own event is beside this one), or admitted as a pod.
     Placed {
         /// The task.
         task: TaskId,
-        /// Its node.
-        node: NodeId,
+        /// Its node, or its pod.
+        #[serde(rename = "node")]
+        place: Place,
     },
     /// A task's user program runs.
     Started {

@@ -11,9 +11,11 @@ pub mod engine;
 pub mod event;
 pub mod id;
 pub mod instance_type;
+pub mod kubernetes;
 pub mod node;
 pub mod report;
 pub mod run;
+pub mod unfit;
 pub mod unit;
 pub mod view;
 pub mod why;
@@ -30,8 +32,12 @@ pub use id::{ComputeId, Id, JobId, Name, NodeId, TaskId, Workspace};
 pub use instance_type::{
     DEFAULT_INSTANCE_TYPE, InstanceType, SelectorMode, TypeFault, merge_selectors,
 };
+pub use kubernetes::{
+    ClusterKey, ClusterSeen, KubernetesSpec, Labels, Machine, Obstacle, Place, PodSpec,
+};
 pub use node::{NodeRecord, NodeState};
 pub use run::{Outcome, RunRecord, RunSpec, RunState, Work};
+pub use unfit::{Fix, Unfit};
 pub use unit::{Attempt, Bytes, MilliCpu, Millis, Resources, Shortage, Time};
-pub use view::{ClusterRecord, View};
+pub use view::{ClusterRecord, KubernetesRecord, View};
 pub use why::Why;

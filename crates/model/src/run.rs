@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use crate::{
     batch::{BatchSpec, Progress, Ranges},
     engine::TaskSpec,
-    id::{ComputeId, JobId, NodeId},
+    id::{ComputeId, JobId},
+    kubernetes::Place,
     unit::{Attempt, Millis, Time},
     why::Why,
 };
@@ -37,6 +38,9 @@ pub struct RunSpec {
     pub work: Work,
     /// Limit of the whole run from its first start; then it is canceled.
     pub timeout: Option<Millis>,
+    /// The instance type that it names. Only the name: it is looked up when a task is admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<Box<str>>,
 }
 
 /// The five states. `wire` maps them to Azure's fourteen job statuses.
@@ -96,8 +100,9 @@ impl fmt::Display for Outcome {
 pub struct TaskRecord {
     /// Its attempt.
     pub attempt: Attempt,
-    /// Its node.
-    pub node: NodeId,
+    /// Its node, or its pod.
+    #[serde(rename = "node")]
+    pub place: Place,
     /// Whether the user's program has started.
     pub running: bool,
     /// Whether it was told to stop.

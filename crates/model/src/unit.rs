@@ -165,6 +165,28 @@ impl Resources {
         }
         Ok(())
     }
+    /// This much more.
+    pub fn add(&mut self, more: &Resources) {
+        self.cpu.0 = self.cpu.0.saturating_add(more.cpu.0);
+        self.memory.0 = self.memory.0.saturating_add(more.memory.0);
+        for (name, n) in &more.devices {
+            let have = self.devices.entry(name.clone()).or_default();
+            *have = have.saturating_add(*n);
+        }
+    }
+    /// This much less; nothing goes below zero, and a device of which none is left is not listed.
+    pub fn remove(&mut self, less: &Resources) {
+        self.cpu.0 = self.cpu.0.saturating_sub(less.cpu.0);
+        self.memory.0 = self.memory.0.saturating_sub(less.memory.0);
+        for (name, n) in &less.devices {
+            if let Some(have) = self.devices.get_mut(name) {
+                *have = have.saturating_sub(*n);
+                if *have == 0 {
+                    self.devices.remove(name);
+                }
+            }
+        }
+    }
 }
 
 impl fmt::Display for Shortage {

@@ -2,11 +2,13 @@
 
 use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     cluster::{ClusterSpec, Quotas},
-    id::{ComputeId, JobId, NodeId, Workspace},
+    id::{ComputeId, JobId, Name, NodeId, Workspace},
+    instance_type::InstanceType,
+    kubernetes::{ClusterKey, ClusterSeen, KubernetesSpec, TypeSeen},
     node::{NodeRecord, NodeState},
     run::RunRecord,
     unit::Time,
@@ -32,6 +34,86 @@ pub struct ClusterRecord {
     pub changed: Time,
 }
 
+/// A Kubernetes compute as known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesRecord {
+    /// Which.
+    pub id: ComputeId,
+    /// As declared.
+    pub spec: Arc<KubernetesSpec>,
+    /// Whether it was withdrawn and its pods are on their way out.
+    pub deleting: bool,
+    /// When it was last declared.
+    pub changed: Time,
+}
+
+impl KubernetesRecord {
+    /// The cluster behind it.
+    pub fn cluster(&self) -> ClusterKey {
+        if self.spec.attached {
+            ClusterKey::Attached(self.id.clone())
+        } else {
+            ClusterKey::Embedded
+        }
+    }
+}
+
+/// An instance type of the embedded cluster as known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypeRecord {
+    /// The Kubernetes object as stored.
+    pub json: Arc<str>,
+    /// What it says.
+    pub declared: Arc<InstanceType>,
+    /// Its document's generation: what a conditional write names.
+    pub generation: u64,
+    /// The revision of the table that wrote it: its `resourceVersion`.
+    pub revision: u64,
+}
+
+/// What happened to an instance type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypeChange {
+    /// It is new.
+    Added,
+    /// It was written again.
+    Modified,
+    /// It is gone; the object beside this is its last form.
+    Deleted,
+}
+
+/// The instance types of the embedded cluster, and what happened to them lately.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Types {
+    /// By name.
+    pub records: RedBlackTreeMapSync<Name, Arc<TypeRecord>>,
+    /// Counts every change, never goes back: the `resourceVersion` of the list.
+    pub revision: u64,
+    /// The last changes, oldest first, each with the revision that it made. A watch from before them has to list again
+    /// (410). Not stored: a restart forgets it.
+    #[serde(skip)]
+    pub recent: rpds::QueueSync<(u64, TypeChange, Arc<TypeRecord>)>,
+    /// The revision before the oldest in `recent`: a watch from here on misses nothing.
+    #[serde(skip)]
+    pub since: u64,
+}
+
+impl Types {
+    /// What happened after `revision`, oldest first; `None` when that is not known any more, or not yet (a watch answers 410).
+    pub fn after(
+        &self,
+        revision: u64,
+    ) -> Option<impl Iterator<Item = &(u64, TypeChange, Arc<TypeRecord>)>> {
+        let since = if self.recent.is_empty() {
+            self.revision
+        } else {
+            self.since
+        };
+        let known = (since..=self.revision).contains(&revision);
+        known.then(|| self.recent.iter().filter(move |(at, ..)| *at > revision))
+    }
+}
+
 /// Everything alive, as of one turn. Finished runs of long ago and immutable assets are in the store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
@@ -43,6 +125,15 @@ pub struct View {
     pub runs: RedBlackTreeMapSync<JobId, Arc<RunRecord>>,
     /// Quotas by workspace; the default where there is none.
     pub quotas: RedBlackTreeMapSync<WorkspaceKey, Arc<Quotas>>,
+    /// Kubernetes computes.
+    #[serde(default)]
+    pub kubernetes: RedBlackTreeMapSync<ComputeId, Arc<KubernetesRecord>>,
+    /// Instance types of the embedded cluster.
+    #[serde(default)]
+    pub types: Types,
+    /// Clusters as last seen. Observed, not a fact: not stored.
+    #[serde(skip)]
+    pub clusters_seen: RedBlackTreeMapSync<ClusterKey, Arc<ClusterSeen>>,
 }
 
 /// How many nodes of a cluster are in each state: one sample of its metrics.
@@ -123,6 +214,50 @@ impl View {
             } += 1;
         }
         n
+    }
+    /// One instance type of a Kubernetes compute, as in `types_of`.
+    pub fn type_of(&self, compute: &KubernetesRecord, name: &str) -> Option<TypeSeen> {
+        if let Some(own) = compute.spec.types.get(name) {
+            return Some(TypeSeen::Usable(own.clone()));
+        }
+        let found = match compute.cluster() {
+            ClusterKey::Embedded => {
+                let record = self.types.records.get(&Name::from(name));
+                record.map(|r| TypeSeen::Usable((*r.declared).clone()))
+            }
+            key @ ClusterKey::Attached(_) => {
+                let types = self.clusters_seen.get(&key).and_then(|c| c.types.as_ref());
+                types.and_then(|types| types.get(name)).cloned()
+            }
+        };
+        let built_in = InstanceType::default_type();
+        found.or_else(|| (name == built_in.name()).then_some(TypeSeen::Usable(built_in)))
+    }
+    /// The instance types that a Kubernetes compute offers, by name: its own before its cluster's, and the built-in
+    /// `defaultinstancetype` where neither has one (R-14 to R-17, D-9). Types that break a rule are named with it.
+    pub fn types_of(&self, compute: &KubernetesRecord) -> BTreeMap<Box<str>, TypeSeen> {
+        let mut all = BTreeMap::new();
+        let built_in = InstanceType::default_type();
+        all.insert(built_in.name().into(), TypeSeen::Usable(built_in));
+        match compute.cluster() {
+            ClusterKey::Embedded => {
+                let records = self.types.records.values();
+                all.extend(records.map(|r| {
+                    (
+                        r.declared.name().into(),
+                        TypeSeen::Usable((*r.declared).clone()),
+                    )
+                }));
+            }
+            key @ ClusterKey::Attached(_) => {
+                let seen = self.clusters_seen.get(&key);
+                let types = seen.and_then(|c| c.types.as_ref()).into_iter().flatten();
+                all.extend(types.map(|(name, seen)| (name.clone(), seen.clone())));
+            }
+        }
+        let own = compute.spec.types.iter();
+        all.extend(own.map(|(name, t)| (name.clone(), TypeSeen::Usable(t.clone()))));
+        all
     }
     /// The quotas in force in a workspace.
     pub fn quotas_of(&self, workspace: &Arc<Workspace>) -> Arc<Quotas> {

@@ -7,6 +7,7 @@ use std::fmt;
 use crate::{
     cluster::Tier,
     id::{JobId, Name},
+    unfit::Unfit,
     unit::{Millis, Shortage, Time},
 };
 
@@ -157,6 +158,55 @@ pub enum Why {
         /// In its words.
         message: Box<str>,
     },
+    /// Its instance type is not, or no longer, defined on the compute.
+    NoSuchType {
+        /// As named, or the default one.
+        instance_type: Box<str>,
+        /// The compute.
+        compute: Name,
+        /// Those that there are.
+        known: Vec<Box<str>>,
+    },
+    /// Its instance type breaks a rule, or contradicts the compute's own node selector (D-1).
+    BrokenType {
+        /// The type.
+        instance_type: Box<str>,
+        /// The rule and the value.
+        message: Box<str>,
+    },
+    /// No machine of the cluster holds its pod.
+    Unschedulable {
+        /// The type.
+        instance_type: Box<str>,
+        /// Pods that want a machine.
+        pods: u32,
+        /// Of how many.
+        of: u32,
+        /// Why, machine by machine.
+        unfit: Unfit,
+    },
+    /// What the cluster says about its pod, in the cluster's words.
+    Pod {
+        /// The words.
+        message: Box<str>,
+    },
+    /// The cluster cannot be used: it is not reached, or a right is missing.
+    Cluster {
+        /// The compute.
+        compute: Name,
+        /// What is wrong, with verb and resource.
+        message: Box<str>,
+    },
+    /// Another gang of this compute waits for machines with its pods made; two at once could block each other for ever.
+    GangAhead {
+        /// Its job.
+        first: Name,
+    },
+    /// As many pods of this compute wait for a machine as may.
+    PodsAhead {
+        /// The limit.
+        limit: u32,
+    },
     /// It cannot resume from that job.
     CannotResume {
         /// The job named.
@@ -295,6 +345,49 @@ impl fmt::Display for Why {
             } => write!(f, "the scoring script did not start: {message}"),
             Why::Exited { how } => f.write_str(how),
             Why::Engine { message } => f.write_str(message),
+            Why::NoSuchType {
+                instance_type,
+                compute,
+                known,
+            } => write!(
+                f,
+                "instance type {instance_type} not found on compute {compute}; known: {}",
+                list(known)
+            ),
+            Why::BrokenType {
+                instance_type,
+                message,
+            } => write!(f, "instance type {instance_type} cannot be used: {message}"),
+            Why::Unschedulable {
+                instance_type,
+                pods,
+                of,
+                unfit,
+            } => {
+                if *of > 1 {
+                    write!(f, "{pods} of {of} pods of ")?;
+                }
+                write!(f, "instance type {instance_type}: {unfit}")
+            }
+            Why::Pod { message } => f.write_str(message),
+            Why::Cluster { compute, message } => {
+                write!(
+                    f,
+                    "the cluster of compute {compute} cannot be used: {message}"
+                )
+            }
+            Why::GangAhead { first } => {
+                write!(
+                    f,
+                    "the pods of {first} wait for nodes, and one gang waits at a time"
+                )
+            }
+            Why::PodsAhead { limit } => {
+                write!(
+                    f,
+                    "{limit} pods of this compute wait for a node, which is as many as may"
+                )
+            }
             Why::CannotResume { from, message } => {
                 write!(f, "cannot resume from {from}: {message}")
             }
@@ -316,7 +409,17 @@ impl Why {
             Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } | Why::UserError { .. } => {
                 Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())
             }
-            Why::ClusterFull { .. }
+            Why::Unschedulable { unfit, .. } => {
+                let fixes: Vec<String> = unfit.fixes.iter().map(ToString::to_string).collect();
+                Some(fixes.join("; and "))
+            }
+            Why::NoSuchType { .. } => Some("`zaffre instance-type list` shows what there is; apply the type, or submit with another".into()),
+            Why::BrokenType { .. } => Some("apply a corrected type: `zaffre instance-type apply -f FILE`".into()),
+            Why::Pod { .. }
+            | Why::Cluster { .. }
+            | Why::GangAhead { .. }
+            | Why::PodsAhead { .. }
+            | Why::ClusterFull { .. }
             | Why::NoRoom { .. }
             | Why::NodesComing { .. }
             | Why::Behind { .. }

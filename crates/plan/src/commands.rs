@@ -2,7 +2,7 @@
 
 use model::{
     Answer, ClusterSpec, Command, ComputeId, Declared, DocKey, Document, Event, JobId, Kind,
-    NodeId, NodeState, Outcome, Refusal, RunEvent, RunSpec, Why, Work,
+    KubernetesSpec, NodeId, NodeState, Outcome, Refusal, RunEvent, RunSpec, Why, Work,
 };
 use std::sync::Arc;
 
@@ -39,15 +39,45 @@ impl Turning<'_> {
     }
 
     fn put(&mut self, document: Document, declared: Declared) -> Result<Answer, Refusal> {
-        if let Declared::Cluster(spec) = &declared {
-            let id = ComputeId::new(&document.key.workspace, document.key.path.clone());
-            self.may_declare(&id, spec)?;
+        let id = || ComputeId::new(&document.key.workspace, document.key.path.clone());
+        match &declared {
+            Declared::Cluster(spec) => self.may_declare(&id(), spec)?,
+            Declared::Kubernetes(spec) => self.may_attach(&id(), spec)?,
+            Declared::InstanceType(_) | Declared::Quotas(_) | Declared::Other => {}
         }
         self.emit_event(Event::Declared { document, declared });
         Ok(Answer::Stored)
     }
 
+    /// A compute never changes its kind or its cluster: its jobs know where they are.
+    fn may_attach(&self, id: &ComputeId, spec: &KubernetesSpec) -> Result<(), Refusal> {
+        let refuse = |message: String| Err(Refusal::Conflict { message });
+        if self.world.view.clusters.contains_key(id) {
+            return refuse(format!(
+                "compute {id} is a cluster: delete it before {id} is attached"
+            ));
+        }
+        match self.world.view.kubernetes.get(id) {
+            Some(known) if known.deleting => refuse(format!("compute {id} is being deleted")),
+            Some(known) if known.spec.attached != spec.attached => refuse(format!(
+                "compute {id} is attached to another cluster: detach it first"
+            )),
+            Some(known) if known.spec.namespace != spec.namespace => refuse(format!(
+                "namespace of compute {id} is {} and cannot become {}: detach it and attach it again",
+                known.spec.namespace, spec.namespace
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn may_declare(&self, id: &ComputeId, spec: &ClusterSpec) -> Result<(), Refusal> {
+        if self.world.view.kubernetes.contains_key(id) {
+            return Err(Refusal::Conflict {
+                message: format!(
+                    "compute {id} is a Kubernetes compute: detach it before {id} is created"
+                ),
+            });
+        }
         if let Some(known) = self.world.view.clusters.get(id) {
             if known.deleting {
                 return Err(Refusal::Conflict {
@@ -83,14 +113,19 @@ impl Turning<'_> {
             return Ok(Answer::Stored);
         }
         let id = ComputeId::new(&key.workspace, key.path.clone());
-        let Some(cluster) = self.world.view.clusters.get(&id) else {
+        let view = &self.world.view;
+        let cluster = view.clusters.get(&id).map(|c| c.deleting);
+        let kubernetes = || view.kubernetes.get(&id).map(|k| k.deleting);
+        let Some(deleting) = cluster.or_else(kubernetes) else {
             return Err(no_compute(&id));
         };
-        if cluster.deleting {
+        if deleting {
             return Ok(Answer::Stored);
         }
         self.emit_event(Event::Withdrawn { key, at: self.now });
-        let runs = self.world.pools.get(&id).map(|p| p.runs.clone());
+        let pool = self.world.pools.get(&id).map(|p| p.runs.clone());
+        let pods = self.world.pods.get(&id).map(|p| p.runs.clone());
+        let runs = pool.or(pods);
         for job in runs.unwrap_or_default().into_values() {
             let compute = id.name().into();
             self.give_up(&job, Outcome::Canceled(Why::ComputeDeleted { compute }));
@@ -131,6 +166,20 @@ impl Turning<'_> {
             });
         }
         let compute = &spec.compute;
+        let view = &self.world.view;
+        if let Some(record) = view.kubernetes.get(compute).filter(|k| !k.deleting) {
+            self.world.may_submit_pods(record, &spec)?;
+            let event = RunEvent::Submitted {
+                document,
+                spec,
+                request,
+            };
+            self.emit_run(id, event);
+            return Ok(Answer::Run {
+                id: id.clone(),
+                repeat: false,
+            });
+        }
         let cluster = self.world.view.clusters.get(compute);
         let Some(cluster) = cluster.filter(|c| !c.deleting) else {
             return Err(no_compute(compute));

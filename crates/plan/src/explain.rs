@@ -22,11 +22,14 @@ pub fn explain(world: &World, job: &JobId, _now: Time) -> Option<Why> {
         }
         RunState::Queued | RunState::Preparing | RunState::Running => {}
     }
+    let compute = &record.spec.compute;
+    if world.pods.contains_key(compute) {
+        return world.pod_why(compute, job);
+    }
     if record.why.is_some() {
         return record.why.clone();
     }
     let live = world.lives.get(job)?;
-    let compute = &record.spec.compute;
     let pool = world.pools.get(compute)?;
     if live.seat.stuck {
         return Some(Why::TooManyInstances {

@@ -20,6 +20,7 @@ mod explain;
 pub mod limits;
 mod missing;
 mod nodes;
+mod pods;
 mod pool;
 mod preempt;
 mod quota;

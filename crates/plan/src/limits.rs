@@ -29,5 +29,13 @@ pub const MINI_BATCHES_MAX: u32 = 100_000_000;
 /// Hosts that end by themselves, one after another and with nothing committed between, before the run is given up.
 pub const HOST_CRASHES: u32 = 5;
 
+/// Pods of one Kubernetes compute that may be made and not run yet: enough for an autoscaler to see what is wanted, few
+/// enough that a scheduler is not buried.
+pub const PODS_AHEAD: u32 = 500;
+/// Waiting runs of a Kubernetes compute that are looked at in a turn: those behind pass only these.
+pub const ADMIT_LOOKAHEAD: usize = 64;
+/// Changes of instance types that a watch can still be given; kubectl lists again after more (410).
+pub const TYPE_CHANGES: usize = 1024;
+
 /// Names in a reason: a reader looks at a few, a status text is short.
 pub const SHOWN_HOLDERS: usize = 8;

@@ -100,7 +100,9 @@ fn task(world: &World, seen: &Observed, id: &TaskId, out: &mut Vec<Action>) {
         // M2. An exited task is forgotten once its end is in the log, which it is: the World does not hold it.
         (None, Some(t)) => out.push(match t.phase {
             Phase::Exited(_) => Action::Forget(id.clone()),
-            Phase::Preparing { .. } | Phase::Running => Action::Stop(id.clone()),
+            Phase::Pending { .. } | Phase::Preparing { .. } | Phase::Running => {
+                Action::Stop(id.clone())
+            }
         }),
         (Some(t), None) => start(world, seen, id, t, out),
         (Some(t), Some(s)) => mailbox(world, id, t, s, out),
@@ -108,18 +110,22 @@ fn task(world: &World, seen: &Observed, id: &TaskId, out: &mut Vec<Action>) {
 }
 
 fn start(world: &World, seen: &Observed, id: &TaskId, task: &TaskRecord, out: &mut Vec<Action>) {
-    if task.running || task.stopping || !seen.nodes.contains_key(&task.node) {
+    let ready = task
+        .place
+        .node()
+        .is_none_or(|node| seen.nodes.contains_key(node));
+    if task.running || task.stopping || !ready {
         return; // M3
     }
     let Some(record) = world.view.runs.get(&id.job) else {
         return;
     };
     let gang = match world.lives.get(&id.job) {
-        Some(live) if live.batch.is_none() => live.gang.values().cloned().collect(),
-        _ => vec![task.node.clone()],
+        Some(live) if live.batch.is_none() => live.gang(&id.job),
+        _ => vec![id.clone()],
     };
     let placement = Placement {
-        node: task.node.clone(),
+        place: task.place.clone(),
         gang,
     };
     out.push(Action::Start(

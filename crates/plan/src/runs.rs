@@ -51,6 +51,12 @@ impl Turning<'_> {
         let Some(record) = self.world.run(job) else {
             return;
         };
+        if record.state == RunState::Preparing && self.pending(job) {
+            return;
+        }
+        let Some(record) = self.world.run(job) else {
+            return;
+        };
         let first = record.tasks.first_key_value();
         let (RunState::Preparing, Some((&index, task))) = (&record.state, first) else {
             return;
@@ -108,10 +114,11 @@ impl Turning<'_> {
         let Some(known) = self.world.task(&task).filter(|t| !t.stopping) else {
             return;
         };
-        let (node, started) = (known.node.clone(), self.seen.tasks.contains_key(&task));
+        let node = known.place.node().cloned();
+        let started = self.seen.tasks.contains_key(&task);
         self.emit_run(job, RunEvent::Stopping { task: task.clone() });
-        if !started && self.seen.nodes.contains_key(&node) {
-            self.end(&task, &node); // it never came to be
+        if !started && node.is_none_or(|node| self.seen.nodes.contains_key(&node)) {
+            self.end(&task); // it never came to be
         }
     }
 

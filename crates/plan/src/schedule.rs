@@ -7,7 +7,7 @@
 //!    run after it gets every node that no run before it wants;
 //! S4 what became idle last is used first.
 
-use model::{ComputeId, JobId, NodeEvent, NodeId, RunEvent, TaskId};
+use model::{ComputeId, JobId, NodeEvent, NodeId, Place, RunEvent, TaskId};
 
 use crate::{
     due::Due,
@@ -22,6 +22,12 @@ impl Turning<'_> {
         look.append(&mut self.world.dirty);
         if all {
             look.extend(self.world.pools.keys().cloned());
+            look.extend(self.world.pods.keys().cloned());
+        }
+        self.embedded_room();
+        look.append(&mut self.world.dirty);
+        for compute in &look {
+            self.admit(compute);
         }
         for compute in &look {
             self.place(compute);
@@ -96,7 +102,8 @@ impl Turning<'_> {
                 return;
             };
             self.emit_node(&node, NodeEvent::Placed { task: task.clone() });
-            self.emit_run(&seek.job, RunEvent::Placed { task, node });
+            let place = Place::On(node);
+            self.emit_run(&seek.job, RunEvent::Placed { task, place });
         }
     }
 

@@ -1,8 +1,8 @@
 //! What is seen of tasks becomes facts about runs.
 
 use model::{
-    BatchEvent, Exit, JobId, NodeEvent, NodeId, NodeState, Outcome, Phase, Ranges, RunEvent,
-    RunState, TaskId, Why, Work,
+    BatchEvent, Exit, JobId, NodeEvent, NodeId, NodeState, Outcome, Phase, Place, Ranges, RunEvent,
+    RunState, TaskId, Why, Work, run::TaskRecord,
 };
 
 use crate::turn::Turning;
@@ -13,13 +13,16 @@ impl Turning<'_> {
         let Some(task) = self.world.task(id) else {
             return None; // `missing` ends what nobody knows
         };
-        let (node, running) = (task.node.clone(), task.running);
+        let (node, running) = (task.place.node().cloned(), task.running);
         let Some(seen) = self.seen.tasks.get(id) else {
-            return self.absent(id, node, running);
+            return match node {
+                Some(node) => self.absent(id, node, running),
+                None => self.pod_absent(id, running),
+            };
         };
         self.touch_run(&id.job);
         match &seen.phase {
-            Phase::Preparing { .. } => self.shown(id),
+            Phase::Pending { .. } | Phase::Preparing { .. } => self.shown(id),
             Phase::Running => {
                 if !running {
                     self.emit_run(&id.job, RunEvent::Started { task: id.clone() });
@@ -35,7 +38,7 @@ impl Turning<'_> {
                     self.emit_run(&id.job, RunEvent::Started { task: id.clone() }); // too short to be seen running
                 }
                 self.take(id);
-                self.exited(id, &node, exit);
+                self.exited(id, node.as_ref(), exit);
             }
         }
         None
@@ -48,14 +51,24 @@ impl Turning<'_> {
         }
         let stopping = self.world.task(id).is_some_and(|t| t.stopping);
         if stopping {
-            self.end(id, &node);
+            self.end(id);
         } else if !running && !self.world.shown_tasks.contains(id) {
             // Not started yet: `missing` asks again.
         } else if self.world.batch(&id.job).is_some() {
-            self.host_exited(id, &node, None, "it was not there any more");
+            self.host_exited(id, None, "it was not there any more");
         } else {
             self.lose(id);
             self.emptied(&node);
+        }
+        None
+    }
+
+    /// A pod that is not there: not made yet, or taken away.
+    fn pod_absent(&mut self, id: &TaskId, running: bool) -> Option<NodeId> {
+        if self.world.task(id).is_some_and(|t| t.stopping) {
+            self.end(id);
+        } else if running || self.world.shown_tasks.contains(id) {
+            self.lose(id);
         }
         None
     }
@@ -66,28 +79,29 @@ impl Turning<'_> {
         }
     }
 
-    fn exited(&mut self, id: &TaskId, node: &NodeId, exit: &Exit) {
+    fn exited(&mut self, id: &TaskId, node: Option<&NodeId>, exit: &Exit) {
         let Some(record) = self.world.run(&id.job) else {
             return;
         };
         let stopping = record.tasks.get(&id.index).is_some_and(|t| t.stopping);
         let canceling = matches!(record.state, RunState::Canceling(_));
         let done = *exit == Exit::Code(0);
-        let taken = self.node_is_taken(node);
+        let lost = matches!(exit, Exit::Lost { .. });
+        let taken = lost || node.is_some_and(|node| self.node_is_taken(node));
         match &record.spec.work {
-            _ if stopping || canceling => self.end(id, node),
-            Work::Command if done => self.end(id, node),
+            _ if stopping || canceling => self.end(id),
+            Work::Command if done => self.end(id),
             // A rank that fails while the node of another one goes has most likely lost its peer.
             Work::Command if taken || self.gang_is_hit(&id.job) => {
                 self.lose(id);
-                self.emptied(node);
+                self.freed(node);
             }
             Work::Batch(_) if taken => {
                 self.lose(id);
-                self.emptied(node);
+                self.freed(node);
             }
             Work::Command => {
-                self.end(id, node);
+                self.end(id);
                 let why = match exit {
                     Exit::NotStarted { message } => Why::Engine {
                         message: message.clone(),
@@ -96,24 +110,38 @@ impl Turning<'_> {
                         message: message.clone(),
                         mini_batch: None,
                     },
-                    Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. } | Exit::Stopped => {
-                        Why::Exited {
-                            how: exit.to_string().into(),
-                        }
-                    }
+                    Exit::Code(_)
+                    | Exit::Signal(_)
+                    | Exit::OutOfMemory { .. }
+                    | Exit::Stopped
+                    | Exit::Lost { .. } => Why::Exited {
+                        how: exit.to_string().into(),
+                    },
                 };
                 self.give_up(&id.job, Outcome::Failed(why));
             }
             Work::Batch(_) => {
                 let how = exit.to_string();
-                self.host_exited(id, node, Some(exit), &how);
+                self.host_exited(id, Some(exit), &how);
             }
         }
     }
 
     fn gang_is_hit(&self, job: &JobId) -> bool {
         let record = self.world.run(job);
-        record.is_some_and(|r| r.tasks.values().any(|t| self.node_is_taken(&t.node)))
+        let taken = |(&index, task): (&u32, &TaskRecord)| match &task.place {
+            Place::On(node) => self.node_is_taken(node),
+            Place::Matching(_) => {
+                let id = TaskId {
+                    job: job.clone(),
+                    index,
+                    attempt: task.attempt,
+                };
+                let phase = self.seen.tasks.get(&id).map(|t| &t.phase);
+                matches!(phase, Some(Phase::Exited(Exit::Lost { .. })))
+            }
+        };
+        record.is_some_and(|r| r.tasks.iter().any(taken))
     }
 
     /// Whether a node is being taken away, so that the end of its task says nothing about the task.
@@ -124,10 +152,17 @@ impl Turning<'_> {
     }
 
     /// A task is over, its node is free. What a host still held goes back, unblamed.
-    pub fn end(&mut self, id: &TaskId, node: &NodeId) {
+    pub fn end(&mut self, id: &TaskId) {
         self.return_held(id, Rerun::No);
+        let node = self.world.task(id).and_then(|t| t.place.node().cloned());
         self.emit_run(&id.job, RunEvent::TaskEnded { task: id.clone() });
-        self.emptied(node);
+        self.freed(node.as_ref());
+    }
+
+    fn freed(&mut self, node: Option<&NodeId>) {
+        if let Some(node) = node {
+            self.emptied(node);
+        }
     }
 
     /// A task is lost: nobody's failure (B4). Its node is the caller's to settle.

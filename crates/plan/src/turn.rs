@@ -25,6 +25,8 @@ pub struct Turn {
     pub copies: Vec<(JobId, JobId)>,
     /// When the next turn is due at the latest.
     pub wake: Option<Time>,
+    /// Whether what others read changed though nothing happened: a cluster looks different.
+    pub republish: bool,
     /// Where `missing` has to look.
     pub touched: Touched,
 }
@@ -67,8 +69,10 @@ pub fn decide(
             ..Touched::default()
         },
         due_pools: BTreeSet::new(),
+        republish: false,
         refilled: BTreeSet::new(),
     };
+    turn.clusters(all);
     turn.look(all);
     if fresh {
         // Limits of runs that wait are not stored (W3).
@@ -82,6 +86,7 @@ pub fn decide(
     turn.retire();
     Turn {
         wake: turn.world.timers.first(),
+        republish: turn.republish,
         events: turn.events,
         answers,
         rows: turn.rows.into_values().map(|r| r.write).collect(),
@@ -101,6 +106,8 @@ pub(crate) struct Turning<'a> {
     pub copies: Vec<(JobId, JobId)>,
     pub touched: Touched,
     pub due_pools: BTreeSet<ComputeId>,
+    /// Whether what others read changed without an event.
+    pub republish: bool,
     /// Runs in which mini-batches wait again after none did: every host is asked whether it wants some.
     pub refilled: BTreeSet<JobId>,
 }

@@ -10,6 +10,7 @@ mod node;
 mod run;
 mod seat;
 mod stored;
+mod types;
 
 pub use stored::FORMAT;
 
@@ -25,6 +26,7 @@ use std::{
 use crate::{
     batch::Batch,
     due::Timers,
+    pods::{Held, Pods},
     pool::{Pool, Usage},
     requests::Requests,
 };
@@ -37,6 +39,7 @@ pub struct World {
     pub view: View,
     pub(crate) lives: BTreeMap<JobId, Live>,
     pub(crate) pools: BTreeMap<ComputeId, Pool>,
+    pub(crate) pods: BTreeMap<ComputeId, Pods>,
     pub(crate) requests: Requests,
     /// The place in the queue that the next run gets.
     pub(crate) next_seq: u64,
@@ -45,6 +48,8 @@ pub struct World {
 
     // Derived (W2).
     pub(crate) usage: BTreeMap<WorkspaceKey, Usage>,
+    /// What our own pods hold of the embedded cluster.
+    pub(crate) embedded: Held,
     /// Runs with tasks or an errand.
     pub(crate) active: BTreeSet<JobId>,
     pub(crate) finished: BTreeSet<(Time, JobId)>,
@@ -53,6 +58,7 @@ pub struct World {
     pub(crate) dirty: BTreeSet<ComputeId>,
     pub(crate) short: BTreeSet<ComputeId>,
     pub(crate) usage_changed: bool,
+    pub(crate) embedded_changed: bool,
     pub(crate) shown_nodes: BTreeSet<NodeId>,
     pub(crate) shown_tasks: BTreeSet<TaskId>,
     pub(crate) timers: Timers,
@@ -76,6 +82,9 @@ impl World {
     pub(crate) fn try_apply(&mut self, event: &Event) -> Result<(), Illegal> {
         match event {
             Event::Declared { document, declared } => {
+                if let Declared::InstanceType(declared) = declared {
+                    self.type_written(document, declared);
+                }
                 self.declared(&document.key, declared, document.modified);
                 Ok(())
             }
@@ -122,6 +131,8 @@ impl World {
                 self.retarget(&id);
                 self.dirty.insert(id);
             }
+            Declared::Kubernetes(spec) => self.kubernetes_declared(key, spec, at),
+            Declared::InstanceType(_) => {} // `types`, which needs the document too
             Declared::Quotas(quotas) => {
                 let key = WorkspaceKey(key.workspace.clone());
                 self.view.quotas.insert_mut(key, quotas.clone());
@@ -139,8 +150,12 @@ impl World {
                     Arc::make_mut(record).deleting = true;
                     self.retarget(&id);
                     self.dirty.insert(id);
+                } else if let Some(record) = self.view.kubernetes.get_mut(&id) {
+                    Arc::make_mut(record).deleting = true;
+                    self.dirty.insert(id);
                 }
             }
+            Kind::InstanceType => self.type_removed(&key.path),
             Kind::Quota => {
                 self.view
                     .quotas
@@ -160,6 +175,10 @@ impl World {
     }
 
     fn compute_gone(&mut self, compute: &ComputeId) -> Result<(), Illegal> {
+        if self.pods.remove(compute).is_some() {
+            self.view.kubernetes.remove_mut(compute);
+            return Ok(());
+        }
         let Some(pool) = self.pools.remove(compute) else {
             return Err(illegal(format!("no cluster {compute}")));
         };

@@ -13,8 +13,11 @@ use fake::{
     make::{self, BatchOf},
 };
 use model::{
-    Action, Answer, BatchEvent, Command, ComputeId, Declared, DocKey, Event, Exit, JobId, Kind,
-    Millis, NodeEvent, NodeId, NodeState, Phase, Ranges, Refusal, RunEvent, TaskId, Tier, Time,
+    Action, Answer, BatchEvent, Bytes, ClusterKey, Command, ComputeId, Declared, DocKey, Event,
+    Exit, InstanceType, JobId, Kind, KubernetesSpec, Labels, Machine, MilliCpu, Millis, NodeEvent,
+    NodeId, NodeState, Phase, Ranges, Refusal, Resources, RunEvent, TaskId, Tier, Time,
+    instance_type::{Amounts, GPU, Unchecked, Written},
+    kubernetes::{Taint, TaintEffect, TypeSeen},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,6 +48,21 @@ impl Options<'_> {
     }
     fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
+    }
+    /// `key=a:b,c:d`
+    fn labels(&self, key: &str) -> Labels {
+        let text = self.0.get(key).copied().unwrap_or("");
+        let pairs = text.split(',').filter_map(|pair| pair.split_once(':'));
+        pairs.map(|(k, v)| (k.into(), v.into())).collect()
+    }
+    /// `cpu` in thousandths, `memory` in GiB, `gpu` in pieces.
+    fn amounts(&self, cpu: u64, memory: u64) -> Resources {
+        let gpus = self.number("gpu", 0);
+        Resources {
+            cpu: MilliCpu(self.number("cpu", cpu)),
+            memory: Bytes(self.number("memory", memory) << 30),
+            devices: (gpus > 0).then(|| (GPU.into(), gpus)).into_iter().collect(),
+        }
     }
     fn numbers(&self, key: &str) -> Vec<u32> {
         let text = self.0.get(key).copied().unwrap_or("");
@@ -85,7 +103,7 @@ impl Story {
                 Some((key, value)) => {
                     options.insert(key, value);
                 }
-                None if names.len() == 3 => {
+                None if names.len() == 3 || word == "attached" => {
                     options.insert(word, ""); // a flag, after `NAME on COMPUTE`
                 }
                 None => names.push(word),
@@ -146,6 +164,42 @@ impl Story {
                 self.server.fake.exit_task(&task, exit);
                 self.turn(Vec::new());
             }
+            ("kubernetes", [name]) => self.kubernetes(name, &options),
+            ("machine", [cluster, name]) => self.machine(cluster, name, &options),
+            ("no-machine", [cluster, name]) => {
+                let key = self.cluster_key(cluster);
+                let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+                seen.machines.remove(*name);
+                self.cluster_changed(&key);
+            }
+            ("trouble", [cluster, message]) => {
+                let key = self.cluster_key(cluster);
+                let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+                seen.trouble = (*message != "none").then(|| message.replace('_', " ").into());
+                self.cluster_changed(&key);
+            }
+            ("type", [cluster, name]) => self.instance_type(cluster, name, &options),
+            ("no-type", [cluster, name]) => {
+                let key = self.cluster_key(cluster);
+                if key == ClusterKey::Embedded {
+                    let key = DocKey::instance_type(name);
+                    return self.turn(vec![Command::Remove { key }]);
+                }
+                let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+                seen.types.get_or_insert_default().remove(*name);
+                self.cluster_changed(&key);
+            }
+            ("pod-lost", [task, why]) => {
+                let task = self.task(task);
+                let why = why.replace('_', " ").into();
+                self.server.fake.exit_task(&task, Exit::Lost { why });
+                self.turn(Vec::new());
+            }
+            ("vanish", [task]) => {
+                let task = self.task(task);
+                self.server.fake.vanish_task(&task);
+                self.turn(Vec::new());
+            }
             ("restart", []) => self.server.restart(),
             ("explain", [name]) => self.explain(name),
             ("nodes", [name]) => self.nodes(name),
@@ -183,6 +237,98 @@ impl Story {
             Millis::secs(options.number("idle", 120)),
         );
         self.put(Kind::Compute, name, Declared::Cluster(Arc::new(spec)));
+    }
+
+    /// The embedded cluster is called `here`.
+    fn cluster_key(&self, name: &str) -> ClusterKey {
+        match name {
+            "here" => ClusterKey::Embedded,
+            other => ClusterKey::Attached(self.compute(other)),
+        }
+    }
+    fn cluster_changed(&mut self, key: &ClusterKey) {
+        let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+        seen.placed_here = *key == ClusterKey::Embedded;
+        self.server.fake.show_cluster(key);
+        self.server.fake.schedule();
+        self.turn(Vec::new());
+    }
+    fn kubernetes(&mut self, name: &str, options: &Options<'_>) {
+        let spec = KubernetesSpec {
+            attached: options.has("attached"),
+            namespace: "default".into(),
+            node_selector: options.labels("selector"),
+            selector_mode: Default::default(),
+            default_type: options.0.get("default").map(|&d| d.into()),
+            types: BTreeMap::new(),
+            pull_policy: Default::default(),
+        };
+        if spec.attached {
+            let key = self.cluster_key(name);
+            let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+            seen.types.get_or_insert_default();
+            self.server.fake.show_cluster(&key);
+        }
+        self.put(Kind::Compute, name, Declared::Kubernetes(Arc::new(spec)));
+    }
+    fn machine(&mut self, cluster: &str, name: &str, options: &Options<'_>) {
+        let machine = Machine {
+            labels: options.labels("label"),
+            taints: options
+                .labels("taint")
+                .into_iter()
+                .map(|(key, value)| Taint {
+                    key,
+                    value,
+                    effect: TaintEffect::NoSchedule,
+                })
+                .collect(),
+            cordoned: options.number("cordoned", false),
+            not_ready: options.0.get("broken").map(|&why| why.into()),
+            allocatable: options.amounts(4000, 16),
+            pods: options.number("pods", 110),
+            requested: Resources {
+                cpu: MilliCpu(options.number("taken", 0)),
+                ..Resources::default()
+            },
+            pods_there: options.number("there", 0),
+        };
+        let key = self.cluster_key(cluster);
+        let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+        seen.machines.insert(name.into(), machine);
+        self.cluster_changed(&key);
+    }
+    fn instance_type(&mut self, cluster: &str, name: &str, options: &Options<'_>) {
+        let have = options.amounts(1000, 1);
+        let cpu = i128::from(have.cpu.0) * 1_000_000;
+        let memory = i128::from(have.memory.0) * 1_000_000_000;
+        let amounts = |devices: &BTreeMap<Box<str>, u32>| Amounts {
+            cpu: Some(Written::text("cpu", Some(cpu))),
+            memory: Some(Written::text("memory", Some(memory))),
+            devices: devices
+                .iter()
+                .map(|(name, &n)| (name.clone(), Written::number(n.into())))
+                .collect(),
+        };
+        let made = InstanceType::new(Unchecked {
+            name: name.into(),
+            node_selector: options.labels("label"),
+            requests: amounts(&BTreeMap::new()),
+            limits: amounts(&have.devices),
+        })
+        .unwrap();
+        let key = self.cluster_key(cluster);
+        if key == ClusterKey::Embedded {
+            let mut document =
+                make::document(&self.server.workspace, Kind::InstanceType, name, self.now());
+            document.key = DocKey::instance_type(name);
+            let declared = Declared::InstanceType(Arc::new(made));
+            return self.turn(vec![Command::Put { document, declared }]);
+        }
+        let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+        let types = seen.types.get_or_insert_default();
+        types.insert(name.into(), TypeSeen::Usable(made));
+        self.cluster_changed(&key);
     }
 
     fn behave(&mut self, job: &JobId, options: &Options<'_>) {
@@ -229,7 +375,8 @@ impl Story {
             .has("timeout")
             .then(|| Millis::secs(options.number("timeout", 0)));
         let instances = options.number("instances", 1);
-        let spec = make::command(&self.compute(compute), instances, timeout);
+        let mut spec = make::command(&self.compute(compute), instances, timeout);
+        spec.instance_type = options.0.get("type").map(|&t| t.into());
         self.submit(&self.job(name), spec, options);
     }
     fn submit_batch(&mut self, name: &str, compute: &str, options: &Options<'_>) {
@@ -407,7 +554,7 @@ fn run_text(run: &JobId, event: &RunEvent) -> Option<String> {
         RunEvent::Submitted { .. } => format!("{run} submitted"),
         RunEvent::Explained { why: Some(why) } => format!("{run} waits: {why}"),
         RunEvent::Explained { why: None } => format!("{run} waits for its turn"),
-        RunEvent::Placed { task, node } => format!("{task} placed on {node}"),
+        RunEvent::Placed { task, place } => format!("{task} placed on {place}"),
         RunEvent::Started { task } => format!("{task} runs"),
         RunEvent::Stopping { task } => format!("{task} is stopped"),
         RunEvent::TaskEnded { task } => format!("{task} ended"),

@@ -3,8 +3,8 @@
 mod support;
 
 use model::{
-    Attempt, BatchEvent, BatchSpec, BlobPath, ComputeId, JobId, NodeId, Outcome, Ranges, RunEvent,
-    RunRecord, RunSpec, RunState, TaskId, Tier, Time, Why, Work, Workspace,
+    Attempt, BatchEvent, BatchSpec, BlobPath, ComputeId, JobId, NodeId, Outcome, Place, Ranges,
+    RunEvent, RunRecord, RunSpec, RunState, TaskId, Tier, Time, Why, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss, Progress},
     report::{Occasion, Writing},
     run::FirstError,
@@ -33,6 +33,7 @@ fn run(work: Work) -> RunRecord {
             task: Arc::new(task),
             work,
             timeout: None,
+            instance_type: None,
         }),
         state: RunState::Running,
         why: None,
@@ -159,11 +160,11 @@ fn the_overview_counts_in_azures_words() {
             index: 0,
             attempt: Attempt(1),
         },
-        node: NodeId {
+        place: Place::On(NodeId {
             compute: ComputeId::new(job().workspace(), "pool"),
             ordinal: 4,
             incarnation: 2,
-        },
+        }),
     };
     let lines = told(&batch(), Occasion::Run(&placed));
     assert!(lines[0].1.contains("node pool-4.2"), "{lines:?}");

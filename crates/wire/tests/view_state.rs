@@ -47,6 +47,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
             task: Arc::new(task),
             work: Work::Command,
             timeout: None,
+            instance_type: None,
         }),
         state,
         why,

@@ -55,6 +55,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Job
+        | Kind::InstanceType
         | Kind::Quota => "asset",
     }
 }

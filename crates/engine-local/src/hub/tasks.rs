@@ -68,7 +68,9 @@ impl Hub {
         if self.tasks.contains_key(&task) {
             return;
         }
-        let node = placement.node.clone();
+        let Some(node) = placement.place.node().cloned() else {
+            return;
+        };
         if !self
             .nodes
             .get(&node)

@@ -269,8 +269,8 @@ impl Rig {
     }
     pub fn start(&self, task: &TaskId, node: &NodeId, spec: TaskSpec) {
         let placement = Placement {
-            node: node.clone(),
-            gang: vec![node.clone()],
+            place: model::Place::On(node.clone()),
+            gang: vec![task.clone()],
         };
         self.apply(Action::Start(task.clone(), placement, Arc::new(spec)));
     }
@@ -278,7 +278,7 @@ impl Rig {
         self.wait("the task exits", |seen| {
             match &seen.tasks.get(task)?.phase {
                 Phase::Exited(exit) => Some(exit.clone()),
-                Phase::Preparing { .. } | Phase::Running => None,
+                Phase::Pending { .. } | Phase::Preparing { .. } | Phase::Running => None,
             }
         })
     }

@@ -1,9 +1,10 @@
 //! The extension's node selector and a type's, together (R-4 to R-7, ruling D-1).
 
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
 
 /// How "subset" in R-5 is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SelectorMode {
     /// The nodes that are selected are a subset: both selectors hold, so only a contradiction is refused (D-1).
     #[default]

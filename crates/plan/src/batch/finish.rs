@@ -1,7 +1,7 @@
 //! A batch run from its listing to its end.
 
 use model::{
-    BatchEvent, Errand, ErrandSeen, Exit, JobId, NodeId, Outcome, RunEvent, TaskId, Why, Work,
+    BatchEvent, Errand, ErrandSeen, Exit, JobId, Outcome, RunEvent, TaskId, Why, Work,
     batch::{BatchOutput, BatchSpec},
     run::FirstError,
 };
@@ -137,7 +137,7 @@ impl Turning<'_> {
     }
 
     /// A host ended by itself. Its last parcels are taken already.
-    pub fn host_exited(&mut self, id: &TaskId, node: &NodeId, exit: Option<&Exit>, how: &str) {
+    pub fn host_exited(&mut self, id: &TaskId, exit: Option<&Exit>, how: &str) {
         let why = match exit {
             Some(Exit::Init { message }) => {
                 let error = FirstError {
@@ -154,11 +154,17 @@ impl Turning<'_> {
             Some(Exit::NotStarted { message }) => Some(Why::Engine {
                 message: message.clone(),
             }),
-            Some(Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. } | Exit::Stopped)
+            Some(
+                Exit::Code(_)
+                | Exit::Signal(_)
+                | Exit::OutOfMemory { .. }
+                | Exit::Stopped
+                | Exit::Lost { .. },
+            )
             | None => None,
         };
         self.return_held(id, Rerun::Started);
-        self.end(id, node);
+        self.end(id);
         let crashes = self.world.batch(&id.job).map_or(0, |b| b.crashes);
         let why = why.or_else(|| {
             (crashes >= HOST_CRASHES).then(|| Why::Engine {

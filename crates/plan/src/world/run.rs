@@ -1,8 +1,8 @@
 //! What an event does to a run.
 
 use model::{
-    Attempt, JobId, NodeId, Outcome, Progress, RunEvent, RunRecord, RunSpec, RunState, TaskId,
-    Time, Why, Work, run::TaskRecord,
+    Attempt, JobId, Outcome, Place, Progress, RunEvent, RunRecord, RunSpec, RunState, TaskId, Time,
+    Why, Work, run::TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -20,8 +20,6 @@ pub(crate) struct Live {
     pub seq: u64,
     /// The last attempt of each task index.
     pub attempts: BTreeMap<u32, Attempt>,
-    /// Where the ranks of a gang were placed last, those that have ended already too: every rank is told of all.
-    pub gang: BTreeMap<u32, NodeId>,
     /// Its mini-batches, if it is a batch run.
     pub batch: Option<Batch>,
     /// Tasks that may be given work: not stopping, on a node that stays. Derived (W2).
@@ -55,6 +53,15 @@ impl Live {
             self.hungry.remove(&index);
         }
     }
+    /// The ranks of a command run as they were placed last, those that have ended already too: every rank is told of all.
+    pub fn gang(&self, job: &JobId) -> Vec<TaskId> {
+        let rank = |(&index, &attempt): (&u32, &Attempt)| TaskId {
+            job: job.clone(),
+            index,
+            attempt,
+        };
+        self.attempts.iter().map(rank).collect()
+    }
     /// The attempt that the next start of a task gets.
     pub fn next_attempt(&self, index: u32) -> Attempt {
         Attempt(self.attempts.get(&index).map_or(0, |a| a.0) + 1)
@@ -74,7 +81,7 @@ impl World {
             }
             RunEvent::Retired { .. } => return self.retired(job),
             RunEvent::Explained { why } => self.explained(job, why.as_ref())?,
-            RunEvent::Placed { task, node } => self.placed(job, task, node)?,
+            RunEvent::Placed { task, place } => self.placed(job, task, place)?,
             RunEvent::Started { task } => self.started(job, task, at)?,
             RunEvent::Stopping { task } => self.stopping(job, task)?,
             RunEvent::TaskEnded { task } => self.task_over(job, task, Over::Ended)?,
@@ -161,6 +168,14 @@ impl World {
                 pool.kept.told.remove(job);
             }
         }
+        if let Some(pods) = self.pods.get_mut(&compute) {
+            let waits = pods.waiting.values().any(|j| j == job);
+            if waits && why.is_some() {
+                pods.told.insert(job.clone());
+            } else {
+                pods.told.remove(job);
+            }
+        }
         Ok(())
     }
 
@@ -171,9 +186,14 @@ impl World {
         {
             pool.kept.told.remove(job);
         }
+        if let Some(record) = self.view.runs.get(job)
+            && let Some(pods) = self.pods.get_mut(&record.spec.compute)
+        {
+            pods.told.remove(job);
+        }
     }
 
-    fn placed(&mut self, job: &JobId, task: &TaskId, node: &NodeId) -> Result<(), Illegal> {
+    fn placed(&mut self, job: &JobId, task: &TaskId, place: &Place) -> Result<(), Illegal> {
         let (record, live) = self.parts(job)?;
         let free = !record.tasks.contains_key(&task.index);
         if !free || task.attempt != live.next_attempt(task.index) {
@@ -181,7 +201,7 @@ impl World {
         }
         let placed = TaskRecord {
             attempt: task.attempt,
-            node: node.clone(),
+            place: place.clone(),
             running: false,
             stopping: false,
         };
@@ -196,10 +216,9 @@ impl World {
         live.attempts.insert(task.index, task.attempt);
         if let Some(batch) = &mut live.batch {
             batch.hosts.insert(task.index, Host::new(task.attempt));
-        } else {
-            live.gang.insert(task.index, node.clone());
         }
         live.enable(task.index);
+        self.hold(place);
         self.untold(job);
         Ok(())
     }
@@ -247,6 +266,7 @@ impl World {
             requeue(record); // a gang starts again together
         }
         self.shown_tasks.remove(task);
+        self.release(&ended.place);
         Ok(())
     }
 

@@ -25,6 +25,10 @@ pub(crate) struct Seat {
     pub errand: bool,
     /// Whether it is not done.
     pub alive: bool,
+    /// Whether it waits to be admitted as pods.
+    pub waits: bool,
+    /// Its pods whose program has not started.
+    pub unstarted: u32,
 }
 
 fn seat_of(record: &RunRecord, live: &Live, max: u32) -> Seat {
@@ -52,7 +56,15 @@ fn seat_of(record: &RunRecord, live: &Live, max: u32) -> Seat {
                 seat.need = if seat.stuck { 0 } else { instances };
                 seat.gang = true;
                 seat.first = true;
+                seat.waits = true;
             }
+            seat.unstarted = count(
+                record
+                    .tasks
+                    .values()
+                    .filter(|t| !t.running && t.place.pod().is_some())
+                    .count(),
+            );
         }
         Work::Batch(spec) => batch_seat(&mut seat, record, live, spec),
     }
@@ -89,7 +101,11 @@ impl World {
             return;
         };
         let compute = &record.spec.compute;
-        let max = self.view.clusters.get(compute).map_or(0, |c| c.spec.max);
+        let max = match self.view.clusters.get(compute) {
+            Some(cluster) => cluster.spec.max,
+            None if self.view.kubernetes.contains_key(compute) => u32::MAX,
+            None => 0,
+        };
         let seat = seat_of(record, live, max);
         if live.seat == seat {
             return;
@@ -124,11 +140,40 @@ impl World {
                 pool.seeking.insert(seq, seek);
             }
         }
+        if let Some(pods) = self.pods.get_mut(&compute) {
+            set(&mut pods.runs, seq, job, before.alive, seat.alive);
+            set(&mut pods.waiting, seq, job, before.waits, seat.waits);
+            let gang = self
+                .view
+                .runs
+                .get(job)
+                .is_some_and(|r| r.spec.instances > 1);
+            if seat.unstarted == 0 {
+                pods.unstarted.remove(&seq);
+                pods.gangs.remove(&seq);
+            } else {
+                pods.unstarted.insert(seq, seat.unstarted);
+                if gang {
+                    pods.gangs.insert(seq);
+                }
+            }
+        }
         if seat.want != before.want {
             self.retarget(&compute);
         }
         if !self.dirty.contains(&compute) {
             self.dirty.insert(compute);
+        }
+    }
+
+    /// Looks again at the runs of a Kubernetes compute that was declared again.
+    pub(super) fn reseat_waiting(&mut self, compute: &ComputeId) {
+        let jobs: Vec<JobId> = match self.pods.get(compute) {
+            Some(pods) => pods.waiting.values().cloned().collect(),
+            None => return,
+        };
+        for job in jobs {
+            self.reseat(&job);
         }
     }
 

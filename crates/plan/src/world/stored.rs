@@ -91,13 +91,32 @@ impl World {
                 usage.add(&cluster.spec.size, cluster.spec.tier);
             }
         }
+        for id in self.view.kubernetes.keys() {
+            self.pods.entry(id.clone()).or_default();
+        }
         let jobs: Vec<JobId> = self.lives.keys().cloned().collect();
         for job in &jobs {
             self.derive_run(job);
             self.reseat(job);
+            self.derive_pods(job);
         }
         for id in &clusters {
             self.retarget(id);
+        }
+    }
+
+    fn derive_pods(&mut self, job: &JobId) {
+        let Some(record) = self.view.runs.get(job).cloned() else {
+            return;
+        };
+        for task in record.tasks.values() {
+            self.hold(&task.place);
+        }
+        if record.why.is_some()
+            && let Some(pods) = self.pods.get_mut(&record.spec.compute)
+            && pods.waiting.values().any(|j| j == job)
+        {
+            pods.told.insert(job.clone());
         }
     }
 
@@ -107,8 +126,9 @@ impl World {
             return;
         };
         for (&index, task) in &record.tasks {
-            let node = self.view.nodes.get(&task.node);
-            if !task.stopping && node.is_some_and(|n| n.state.usable()) {
+            let node = task.place.node().map(|node| self.view.nodes.get(node));
+            let stays = node.is_none_or(|n| n.is_some_and(|n| n.state.usable()));
+            if !task.stopping && stays {
                 live.enable(index);
             }
         }
@@ -147,6 +167,8 @@ impl World {
         again.derive();
         let mut wrong = Vec::new();
         differ(&mut wrong, "pools", &self.pools, &again.pools);
+        differ(&mut wrong, "pods", &self.pods, &again.pods);
+        differ(&mut wrong, "embedded", &self.embedded, &again.embedded);
         differ(&mut wrong, "lives", &self.lives, &again.lives);
         differ(&mut wrong, "active runs", &self.active, &again.active);
         differ(&mut wrong, "finished runs", &self.finished, &again.finished);
@@ -201,6 +223,8 @@ impl World {
         differ(&mut wrong, "quotas", &quotas(self), &quotas(other));
         differ(&mut wrong, "lives", &self.lives, &other.lives);
         differ(&mut wrong, "pools", &self.pools, &other.pools);
+        differ(&mut wrong, "pods", &self.pods, &other.pods);
+        differ(&mut wrong, "embedded", &self.embedded, &other.embedded);
         differ(&mut wrong, "requests", &self.requests, &other.requests);
         differ(&mut wrong, "departed", &self.departed, &other.departed);
         differ(&mut wrong, "next_seq", &self.next_seq, &other.next_seq);

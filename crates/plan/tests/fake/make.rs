@@ -70,6 +70,7 @@ pub fn command(compute: &model::ComputeId, instances: u32, timeout: Option<Milli
         }),
         work: Work::Command,
         timeout,
+        instance_type: None,
     }
 }
 
@@ -148,6 +149,7 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
         task: task(Program::Pool(pool)),
         work: Work::Batch(Box::new(spec)),
         timeout: None,
+        instance_type: None,
     }
 }
 

@@ -5,8 +5,8 @@ pub mod drive;
 pub mod make;
 
 use model::{
-    Action, Errand, ErrandSeen, Exit, JobId, Mailbox, Millis, NodeId, NodeSeen, Observed, Parcel,
-    Phase, Ranges, TaskId, TaskSeen, TaskSpec, Time,
+    Action, ClusterKey, ClusterSeen, Errand, ErrandSeen, Exit, JobId, Mailbox, Millis, NodeId,
+    NodeSeen, Observed, Parcel, Phase, Place, PodSpec, Ranges, TaskId, TaskSeen, TaskSpec, Time,
     engine::{Cause, FailedAttempt, Finished, Program},
 };
 use std::{
@@ -56,6 +56,8 @@ impl Default for Behaviour {
 #[derive(Clone, Debug)]
 pub struct Task {
     pub node: NodeId,
+    /// What it holds of a cluster, and on which machine once it is on one.
+    pod: Option<(PodSpec, Option<Box<str>>)>,
     spec: Arc<TaskSpec>,
     phase: Phase,
     /// When the phase changes by itself.
@@ -105,6 +107,8 @@ pub struct Fake {
     pub begun: BTreeMap<(JobId, u32), u32>,
     pub cut: BTreeMap<(JobId, u32), u32>,
     errands: BTreeMap<Errand, (Time, ErrandSeen)>,
+    /// The clusters behind Kubernetes computes.
+    pub clusters: BTreeMap<ClusterKey, ClusterSeen>,
     pub behaviours: BTreeMap<JobId, Behaviour>,
     pub inputs: BTreeMap<JobId, u64>,
     /// Tries of `run()` so far.
@@ -154,6 +158,62 @@ impl Fake {
     }
     pub fn has_node(&self, id: &NodeId) -> bool {
         self.nodes.contains_key(id)
+    }
+    /// A cluster looks different.
+    pub fn show_cluster(&mut self, key: &ClusterKey) {
+        let cluster = self.clusters.entry(key.clone()).or_default();
+        let shown = Arc::new(cluster.clone());
+        self.seen.clusters.insert_mut(key.clone(), shown);
+        self.seen.marks.clusters.insert(key.clone());
+    }
+    /// Pods of attached clusters that fit now are on a machine from now on.
+    pub fn schedule(&mut self) {
+        let waiting: Vec<TaskId> = self
+            .tasks
+            .iter()
+            .filter(|(_, t)| matches!(t.phase, Phase::Pending { .. }))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in waiting {
+            let prepare = self.behaviour(&id.job).prepare;
+            let Some(task) = self.tasks.get_mut(&id) else {
+                continue;
+            };
+            let Some((pod, machine)) = &mut task.pod else {
+                continue;
+            };
+            let key = ClusterKey::Attached(pod.compute.clone());
+            let cluster = self.clusters.entry(key.clone()).or_default();
+            let Ok(name) = model::unfit::choose(pod, cluster.machines.iter()) else {
+                continue;
+            };
+            let name: Box<str> = name.into();
+            cluster.machines.get_mut(&name).unwrap().take(&pod.requests);
+            *machine = Some(name);
+            task.phase = Phase::Preparing {
+                what: "environment".into(),
+            };
+            task.next = Some(self.now + Millis(prepare));
+            self.show_task(&id);
+            self.show_cluster(&key);
+        }
+    }
+    /// What a pod held of a cluster is free again.
+    fn release(&mut self, id: &TaskId) {
+        let Some(task) = self.tasks.get_mut(id) else {
+            return;
+        };
+        let Some((pod, Some(machine))) = task.pod.take() else {
+            return;
+        };
+        let key = ClusterKey::Attached(pod.compute.clone());
+        let cluster = self.clusters.entry(key.clone()).or_default();
+        if let Some(machine) = cluster.machines.get_mut(&machine) {
+            machine.requested.remove(&pod.requests);
+            machine.pods_there -= 1;
+        }
+        self.show_cluster(&key);
+        self.schedule();
     }
     pub fn errands(&self) -> usize {
         self.errands.len()
@@ -304,11 +364,13 @@ impl Fake {
                     Phase::Running
                 }
                 (Phase::Preparing { .. }, Program::Pool(_)) => Phase::Running,
+                (Phase::Pending { why }, _) => Phase::Pending { why: why.clone() },
                 (Phase::Running, _) => Phase::Exited(how.exit.clone()),
                 (Phase::Exited(exit), _) => Phase::Exited(exit.clone()),
             };
             if task.exited() {
                 self.cut_off(id);
+                self.release(id);
             }
         }
         changed |= self.work(id, &how);
@@ -422,7 +484,7 @@ impl Fake {
                     self.evict(id, *by);
                 }
             }
-            Action::Start(id, placement, spec) => self.start(id, &placement.node, spec),
+            Action::Start(id, placement, spec) => self.start(id, &placement.place, spec),
             Action::Stop(id) => {
                 let now = self.now;
                 if let Some(task) = self.tasks.get_mut(id)
@@ -442,6 +504,7 @@ impl Fake {
                 }
             }
             Action::Forget(id) => {
+                self.release(id);
                 self.tasks.remove(id);
                 self.show_task(id);
             }
@@ -457,18 +520,37 @@ impl Fake {
         }
     }
 
-    fn start(&mut self, id: &TaskId, node: &NodeId, spec: &Arc<TaskSpec>) {
-        if !matches!(self.nodes.get(node), Some(Node::Up | Node::Evicting(_))) {
+    fn start(&mut self, id: &TaskId, place: &Place, spec: &Arc<TaskSpec>) {
+        let node = match place {
+            Place::On(node) => node.clone(),
+            Place::Matching(pod) => NodeId {
+                compute: pod.compute.clone(),
+                ordinal: id.index,
+                incarnation: id.attempt.0,
+            },
+        };
+        let ready = matches!(self.nodes.get(&node), Some(Node::Up | Node::Evicting(_)));
+        if self.tasks.contains_key(id) || (place.node().is_some() && !ready) {
             return;
         }
         let next = self.now + Millis(self.behaviour(&id.job).prepare);
-        self.tasks.entry(id.clone()).or_insert_with(|| Task {
-            node: node.clone(),
-            spec: spec.clone(),
-            phase: Phase::Preparing {
+        let pod = place.pod().cloned();
+        let scheduled = pod.as_ref().is_none_or(|pod| pod.machine.is_some());
+        let phase = if scheduled {
+            Phase::Preparing {
                 what: "environment".into(),
-            },
-            next: Some(next),
+            }
+        } else {
+            Phase::Pending {
+                why: "no node is available".into(),
+            }
+        };
+        self.tasks.entry(id.clone()).or_insert_with(|| Task {
+            node,
+            pod: pod.filter(|_| !scheduled).map(|pod| (pod, None)),
+            spec: spec.clone(),
+            phase,
+            next: scheduled.then_some(next),
             lent: 0,
             queue: VecDeque::new(),
             begun: BTreeMap::new(),
@@ -479,6 +561,7 @@ impl Fake {
             stopping: false,
         });
         self.show_task(id);
+        self.schedule();
     }
 
     fn lend(&mut self, id: &TaskId, lend: u64, indices: &Ranges) {
@@ -583,12 +666,14 @@ impl Fake {
             task.phase = Phase::Exited(exit);
             task.next = None;
             self.show_task(id);
+            self.release(id);
         }
     }
     /// A task is gone without a trace.
     pub fn vanish_task(&mut self, id: &TaskId) {
         self.cut_parcels(id);
         self.cut_off(id);
+        self.release(id);
         self.tasks.remove(id);
         self.show_task(id);
     }

@@ -70,6 +70,7 @@ pub fn spec() -> Arc<RunSpec> {
         task: Arc::new(task),
         work: Work::Command,
         timeout: None,
+        instance_type: None,
     })
 }
 

@@ -28,6 +28,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::BatchDeployment => "batch-deployment",
         Kind::Job => "job",
         Kind::Quota => "quota",
+        Kind::InstanceType => "instancetype",
     }
 }
 

@@ -2,14 +2,17 @@
 
 use model::{
     Attempt, BatchEvent, BatchSpec, BlobPath, Bytes, Declared, DocKey, Document, Event, Id, JobId,
-    Kind, MilliCpu, Millis, NodeEvent, NodeId, Outcome, Progress, Ranges, Resources, RunEvent,
-    RunRecord, RunSpec, RunState, Shortage, TaskId, TaskSpec, Tier, Time, Why, Work, Workspace,
+    Kind, MilliCpu, Millis, NodeEvent, NodeId, Outcome, Place, PodSpec, Progress, Ranges,
+    Resources, RunEvent, RunRecord, RunSpec, RunState, Shortage, TaskId, TaskSpec, Tier, Time, Why,
+    Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss},
     engine::{
         Cause, EnvironmentSpec, InputSpec, ModelSpec, OutputSpec, Packages, PoolSpec, Program,
         RowFormat,
     },
+    kubernetes::{Obstacle, Taint, TaintEffect},
     run::{FirstError, Kept, TaskRecord},
+    unfit::{Fix, Headline, Unfit},
     why::Holder,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -97,6 +100,7 @@ fn command() -> Arc<RunSpec> {
         task: task_spec(line),
         work: Work::Command,
         timeout: Some(Millis(60_000)),
+        instance_type: None,
     })
 }
 
@@ -138,13 +142,101 @@ fn batch() -> Arc<RunSpec> {
         task: task_spec(Program::Pool(pool)),
         work: Work::Batch(Box::new(spec)),
         timeout: None,
+        instance_type: None,
     })
+}
+
+fn pod() -> PodSpec {
+    let amounts = |cpu| Resources {
+        cpu: MilliCpu(cpu),
+        memory: Bytes(1 << 30),
+        devices: BTreeMap::from([("nvidia.com/gpu".into(), 1)]),
+    };
+    PodSpec {
+        compute: Id::new(&workspace(), "k8s"),
+        instance_type: "myinstancetypename".into(),
+        requests: amounts(700),
+        limits: amounts(1000),
+        selector: BTreeMap::from([("mylabel".into(), "mylabelvalue".into())]),
+        machine: Some("here".into()),
+    }
+}
+
+/// Every headline, obstacle and fix cannot stand in one value; these are those with fields of their own kind.
+fn unfit() -> Unfit {
+    let taint = Taint {
+        key: "dedicated".into(),
+        value: "gpu".into(),
+        effect: TaintEffect::NoSchedule,
+    };
+    let machine = || "n1".into();
+    let obstacles = [
+        Obstacle::NotReady { why: "disk".into() },
+        Obstacle::Cordoned,
+        Obstacle::Label {
+            key: "a".into(),
+            want: "b".into(),
+            have: Some("c".into()),
+        },
+        Obstacle::Taint(taint.clone()),
+        Obstacle::Cpu {
+            need: MilliCpu(64_000),
+            allocatable: MilliCpu(4000),
+            taken: MilliCpu(0),
+        },
+        Obstacle::Memory {
+            need: Bytes(3),
+            allocatable: Bytes(2),
+            taken: Bytes(1),
+        },
+        Obstacle::Device {
+            name: "nvidia.com/gpu".into(),
+            need: 1,
+            allocatable: 0,
+            taken: 0,
+        },
+        Obstacle::Pods { most: 110 },
+    ];
+    Unfit {
+        headline: Headline::TooSmall {
+            what: "cpu".into(),
+            largest: "4".into(),
+            need: "64".into(),
+        },
+        machines: obstacles.map(|o| ("n1".into(), o)).into(),
+        more: 1,
+        fixes: vec![
+            Fix::Uncordon { machine: machine() },
+            Fix::Label {
+                machine: machine(),
+                key: "a".into(),
+                value: "b".into(),
+            },
+            Fix::Untaint {
+                machine: machine(),
+                taint,
+            },
+            Fix::Repair { machine: machine() },
+            Fix::Free {
+                machine: machine(),
+                what: "1 pod".into(),
+            },
+            Fix::Lower {
+                instance_type: "big".into(),
+                path: "spec.resources.requests.cpu".into(),
+                to: "4".into(),
+            },
+            Fix::AddMachine {
+                with: "64 cpu".into(),
+            },
+        ],
+    }
 }
 
 fn record() -> RunRecord {
     let running = TaskRecord {
         attempt: Attempt(4),
-        node: node(),
+        place: Place::On(node()),
         running: true,
         stopping: false,
     };
@@ -288,6 +380,30 @@ fn reasons() -> Vec<Why> {
         Why::Engine {
             message: "e".into(),
         },
+        Why::NoSuchType {
+            instance_type: "big".into(),
+            compute: "k8s".into(),
+            known: vec!["defaultinstancetype".into()],
+        },
+        Why::BrokenType {
+            instance_type: "big".into(),
+            message: "it contradicts".into(),
+        },
+        Why::Unschedulable {
+            instance_type: "big".into(),
+            pods: 1,
+            of: 2,
+            unfit: unfit(),
+        },
+        Why::Pod {
+            message: "exceeded quota".into(),
+        },
+        Why::Cluster {
+            compute: "k8s".into(),
+            message: "pods is forbidden".into(),
+        },
+        Why::GangAhead { first: "a".into() },
+        Why::PodsAhead { limit: 500 },
         Why::CannotResume {
             from: job("run-0"),
             message: "m".into(),
@@ -307,7 +423,11 @@ fn run_events() -> Vec<RunEvent> {
         RunEvent::Explained { why: None },
         RunEvent::Placed {
             task: task(),
-            node: node(),
+            place: Place::On(node()),
+        },
+        RunEvent::Placed {
+            task: task(),
+            place: Place::Matching(Box::new(pod())),
         },
         RunEvent::Started { task: task() },
         RunEvent::Stopping { task: task() },
@@ -391,7 +511,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 11] = [
+pub const KINDS: [Kind; 12] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -403,6 +523,7 @@ pub const KINDS: [Kind; 11] = [
     Kind::BatchDeployment,
     Kind::Job,
     Kind::Quota,
+    Kind::InstanceType,
 ];
 
 pub fn events() -> Vec<Event> {

@@ -103,6 +103,7 @@ pub fn version(
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Job
+        | Kind::InstanceType
         | Kind::Quota => {}
     }
     match before {
@@ -186,6 +187,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Job
+        | Kind::InstanceType
         | Kind::Quota => &[],
     };
     let old: Value = serde_json::from_str(&before.json).unwrap_or_default();
@@ -223,6 +225,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::BatchEndpoint => "endpoint",
         Kind::BatchDeployment => "deployment",
         Kind::Job => "job",
+        Kind::InstanceType => "instance type",
         Kind::Quota => "quota",
     }
 }

@@ -350,6 +350,7 @@ pub fn batch_run(
         task: Arc::new(task),
         work: Work::Batch(Box::new(spec)),
         timeout: None,
+        instance_type: None,
     };
     if let Some(from) = &invoke.resume_from {
         let from = resumable(id, from, &run, look_run)?;

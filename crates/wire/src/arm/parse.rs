@@ -63,6 +63,9 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
+        Kind::InstanceType => {
+            return Err(Invalid::unsupported("/", "is no resource of this contract"));
+        }
         Kind::Datastore => {
             return Err(Invalid::unsupported(
                 "/properties",
@@ -92,6 +95,7 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Data
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::InstanceType
         | Kind::Job => Ok(Declared::Other),
     }
 }

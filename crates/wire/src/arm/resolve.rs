@@ -61,6 +61,7 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         task: Arc::new(task),
         work: Work::Command,
         timeout: command.timeout,
+        instance_type: None,
     })
 }
 

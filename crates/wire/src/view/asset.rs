@@ -22,7 +22,7 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
         Kind::Job => "jobs",
-        Kind::Workspace | Kind::Quota => "",
+        Kind::Workspace | Kind::Quota | Kind::InstanceType => "",
     }
 }
 
@@ -62,6 +62,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Job
+        | Kind::InstanceType
         | Kind::Quota => {}
     }
     resource(

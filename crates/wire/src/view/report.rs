@@ -115,10 +115,10 @@ impl Desk<'_> {
                 );
                 vec![self.execution(&line)]
             }
-            RunEvent::Placed { task, node } => {
+            RunEvent::Placed { task, place } => {
                 let (have, most) = (self.run.tasks.len(), self.run.spec.instances);
                 let line = format!(
-                    "Task {}, attempt {}, is given node {node}: {have} of at most {most} nodes.",
+                    "Task {}, attempt {}, is given node {place}: {have} of at most {most} nodes.",
                     task.index, task.attempt.0
                 );
                 vec![self.overview(&line)]

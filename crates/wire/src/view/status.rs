@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 pub fn status(run: &RunRecord) -> &'static str {
     match &run.state {
         RunState::Queued => waiting(run),
-        RunState::Preparing => "Preparing",
+        RunState::Preparing => match run.why {
+            // its pods are made and on no machine: people know that as waiting in line
+            Some(Why::Unschedulable { .. } | Why::Pod { .. }) => "Queued",
+            _ => "Preparing",
+        },
         RunState::Running => match run.why {
             Some(Why::Publishing) => "Finalizing",
             _ => "Running",
@@ -73,6 +77,11 @@ pub fn code(why: &Why) -> &'static str {
         Why::TooManyPreemptions { .. } => "TooManyPreemptions",
         Why::UserError { .. } | Why::Exited { .. } => "UserError",
         Why::Engine { .. } => "SystemError",
+        Why::NoSuchType { .. } | Why::BrokenType { .. } => "InvalidInstanceType",
+        Why::Unschedulable { .. } => "ResourcesDoNotFit",
+        Why::Pod { .. } => "PodPending",
+        Why::Cluster { .. } => "ClusterNotUsable",
+        Why::GangAhead { .. } | Why::PodsAhead { .. } => "ClusterBusy",
         Why::CannotResume { .. } => "CannotResume",
     }
 }
