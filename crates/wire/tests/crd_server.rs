@@ -12,6 +12,7 @@ use std::{
     io::Write as _,
     path::Path,
     process::{Command, Output},
+    sync::OnceLock,
 };
 use wire::crd::{Strictness, check, kubectl_text, objects};
 
@@ -47,7 +48,13 @@ fn say(text: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-fn server() -> Option<Server> {
+/// The server with our definition, which is given to it once.
+fn server() -> Option<&'static Server> {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    SERVER.get_or_init(prepared).as_ref()
+}
+
+fn prepared() -> Option<Server> {
     let Some(config) = std::env::var_os("ZAFFRE_KUBECONFIG_REAL") else {
         say("skipped: ZAFFRE_KUBECONFIG_REAL names no API server to compare with");
         return None;
