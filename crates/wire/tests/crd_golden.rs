@@ -177,3 +177,15 @@ fn r21_a_name_stands_once_in_a_file() {
             .contains("`myinstancetypename` is given twice, first in line 1")
     );
 }
+
+#[test]
+fn the_bytes_of_a_file_are_utf8() {
+    let one = include_bytes!("crd/good/single.yaml");
+    let marked = [b"\xEF\xBB\xBF".as_slice(), one].concat();
+    assert_eq!(wire::crd::read_bytes(&marked, "f.yaml").unwrap().len(), 1);
+    let said = wire::crd::read_bytes(b"\xFF\xFEk\0i\0", "f.yaml").unwrap_err();
+    assert_eq!(
+        said[0].to_string(),
+        "f.yaml:1:1: the file is not UTF-8: it looks like UTF-16LE"
+    );
+}

@@ -13,8 +13,9 @@ use super::{
 use crate::{
     names::{did_you_mean, shown},
     yaml::{
-        Diagnostic,
+        Diagnostic, Place,
         report::{At, Report, Source},
+        text,
         tree::{self, Entry, Malformed, Node, Value},
     },
 };
@@ -48,6 +49,26 @@ pub fn read(text: &str, file_name: &str) -> Result<Vec<Item>, Vec<Diagnostic>> {
         }
     })?;
     Ok(items)
+}
+
+/// The same from the bytes of a file: UTF-8 with or without a byte order mark, of at most a mebibyte.
+pub fn read_bytes(bytes: &[u8], file_name: &str) -> Result<Vec<Item>, Vec<Diagnostic>> {
+    let no = match text::decode(bytes) {
+        Ok(text) => return read(text, file_name),
+        Err(no) => no,
+    };
+    let place = Place::File {
+        file: file_name.to_owned(),
+        line: no.line,
+        column: no.column,
+        text: String::new(),
+    };
+    Err(vec![Diagnostic {
+        place,
+        path: String::new(),
+        message: no.message,
+        hint: no.hint,
+    }])
 }
 
 /// The objects of a file as `kubectl` sends them, before anybody has looked at what they say.
