@@ -1,19 +1,28 @@
 //! YAML → the JSON that `kubectl` sends: it reads YAML 1.1, where `yes` is a switch and `010` is eight.
 
-use crate::yaml::tree::{Entry, Node, Value};
+use crate::yaml::{
+    report::At,
+    tree::{Entry, Node, Value},
+};
 use serde_json::{Map, Number, Value as Json};
 
-/// The JSON of a node.
-pub(super) fn json(node: &Node) -> Json {
+/// The JSON of a node. `in_quotes` says of a key whether it stands in quotes; one that does not may become another text.
+pub(super) fn json(node: &Node, in_quotes: &dyn Fn(At) -> bool) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Text { text, plain: false } => Json::from(text.as_str()),
         Value::Text { text, plain: true } => typed(text),
-        Value::List(items) => items.iter().map(json).collect(),
+        Value::List(items) => items.iter().map(|item| json(item, in_quotes)).collect(),
         Value::Map(entries) => Json::Object(
             entries
                 .iter()
-                .map(|Entry { key, node, .. }| (key.clone(), json(node)))
+                .map(|Entry { key, at, node }| {
+                    let key = match switch(key) {
+                        Some(switch) if !in_quotes(*at) => switch.to_string(),
+                        _ => key.clone(),
+                    };
+                    (key, json(node, in_quotes))
+                })
                 .collect::<Map<_, _>>(),
         ),
     }
