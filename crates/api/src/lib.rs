@@ -75,10 +75,14 @@ pub struct Api {
     sweep: blob::blocks::Sweep,
     kept: kept::Kept,
     room: Room,
+    keep: Keep,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
 type Room = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Keeps a secret under its digest, durably, before anything names it.
+type Keep = Box<dyn Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync>;
 
 impl Api {
     /// Routes over `control`. `home` always exists, whether or not a document says so; `location` is what resources report.
@@ -116,6 +120,7 @@ impl Api {
             finalizing: plane::history::FirstCalls::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
+            keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
         })
     }
 
@@ -126,6 +131,16 @@ impl Api {
         room: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         self.room = Box::new(room);
+        self
+    }
+
+    /// Keeps the kubeconfigs of attached clusters: `keep` gets the digest and the text, and returns once it is durable.
+    #[must_use]
+    pub fn with_kubeconfigs(
+        mut self,
+        keep: impl Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.keep = Box::new(keep);
         self
     }
 

@@ -50,7 +50,7 @@ pub struct KubernetesRecord {
 impl KubernetesRecord {
     /// The cluster behind it.
     pub fn cluster(&self) -> ClusterKey {
-        if self.spec.attached {
+        if self.spec.is_attached() {
             ClusterKey::Attached(self.id.clone())
         } else {
             ClusterKey::Embedded

@@ -234,7 +234,7 @@ impl World {
             )));
         }
         let seen = self.view.clusters_seen.get(&record.cluster());
-        let known = !record.spec.attached || seen.is_some_and(|c| c.types.is_some());
+        let known = !record.spec.is_attached() || seen.is_some_and(|c| c.types.is_some());
         match self.pod_of(record, spec) {
             Err(why) if known => Err(invalid(why.to_string())),
             Ok(_) | Err(_) => Ok(()),
@@ -345,7 +345,7 @@ impl Turning<'_> {
             return;
         }
         for (id, record) in self.world.view.kubernetes.iter() {
-            if !record.spec.attached {
+            if !record.spec.is_attached() {
                 self.world.dirty.insert(id.clone());
             }
         }

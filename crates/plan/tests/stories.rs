@@ -255,15 +255,17 @@ impl Story {
     }
     fn kubernetes(&mut self, name: &str, options: &Options<'_>) {
         let spec = KubernetesSpec {
-            attached: options.has("attached"),
+            kubeconfig: options.has("attached").then(|| "digest".into()),
             namespace: "default".into(),
             node_selector: options.labels("selector"),
             selector_mode: Default::default(),
             default_type: options.0.get("default").map(|&d| d.into()),
             types: BTreeMap::new(),
             pull_policy: Default::default(),
+            agent_image: None,
+            run_as_user: None,
         };
-        if spec.attached {
+        if spec.is_attached() {
             let key = self.cluster_key(name);
             let seen = self.server.fake.clusters.entry(key.clone()).or_default();
             seen.types.get_or_insert_default();

@@ -224,13 +224,15 @@ fn quantity() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Without brackets: kube-cel takes those of a key for its own.
 fn label() -> impl Strategy<Value = String> {
-    prop_oneof![
+    let any = prop_oneof![
         3 => "[a-zA-Z0-9._-]{1,6}",
         1 => "[a-z.-]{1,6}/[a-zA-Z0-9._-]{0,6}",
         1 => "\\PC{0,3}",
         1 => "[a-z]{60,66}",
-    ]
+    ];
+    any.prop_map(|text: String| text.replace(['[', ']'], "_"))
 }
 
 fn labels() -> impl Strategy<Value = Value> {

@@ -1,6 +1,7 @@
 //! The commands, one module per noun. Each asks the server through `Client` and prints through `Output`.
 
 pub mod asset;
+mod attach;
 pub mod batch;
 pub mod compute;
 pub mod download;

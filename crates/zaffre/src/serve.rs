@@ -79,7 +79,8 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         wire::yaml::DEFAULT_LOCATION,
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
-    .with_room(room(held));
+    .with_room(room(held))
+    .with_kubeconfigs(folder.kubeconfigs());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
     let url = format!("https://{}", reachable(address));

@@ -1,6 +1,6 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
-use super::{Invalid, asset, batch, compute, field::Field, job, link::body, quota};
+use super::{Invalid, asset, batch, compute, field::Field, job, kubernetes, link::body, quota};
 use crate::names::shown;
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
@@ -35,9 +35,9 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             let advice =
                 compute::name(path).map_err(|e| Invalid::validation("/name", e.to_string()))?;
             warnings.extend(advice);
-            let cluster = compute::cluster(path, body)?;
-            warnings.extend(cluster.warnings);
-            Declared::Cluster(Arc::new(cluster.spec))
+            let (declared, more) = compute_of(path, body)?;
+            warnings.extend(more);
+            declared
         }
         Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
             asset::version(key, body, before, &mut warnings)?;
@@ -83,8 +83,8 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
 pub fn declared(document: &Document) -> Result<Declared, Invalid> {
     match document.key.kind {
         Kind::Compute => {
-            let cluster = compute::cluster(document.key.path.as_str(), &body(document)?)?;
-            Ok(Declared::Cluster(Arc::new(cluster.spec)))
+            let (declared, _) = compute_of(document.key.path.as_str(), &body(document)?)?;
+            Ok(declared)
         }
         Kind::Quota => Ok(Declared::Quotas(Arc::new(quota::quotas(&body(document)?)?))),
         Kind::Workspace
@@ -98,6 +98,18 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::InstanceType
         | Kind::Job => Ok(Declared::Other),
     }
+}
+
+fn compute_of(name: &str, body: &Value) -> Result<(Declared, Vec<String>), Invalid> {
+    if kubernetes::is_kubernetes(body) {
+        let compute = kubernetes::kubernetes(body)?;
+        return Ok((
+            Declared::Kubernetes(Arc::new(compute.spec)),
+            compute.warnings,
+        ));
+    }
+    let cluster = compute::cluster(name, body)?;
+    Ok((Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings))
 }
 
 fn workspace(key: &DocKey, body: &Value, warnings: &mut Vec<String>) -> Result<(), Invalid> {
