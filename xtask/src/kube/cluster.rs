@@ -128,12 +128,16 @@ impl Cluster {
             fs::create_dir_all(state.join(folder))
                 .with_context(|| format!("cannot make {}", state.display()))?;
         }
-        let state = fs::canonicalize(state)?;
-        let id = id(&state);
-        let facts = json!({"id": id, "node": null, "fake_nodes": 0});
-        let cluster = Cluster { state, id, facts };
+        let cluster = Cluster::named(fs::canonicalize(state)?);
         cluster.tell()?;
         Ok(cluster)
+    }
+
+    /// The one whose folder, without links, this is or will be.
+    pub fn named(state: PathBuf) -> Cluster {
+        let id = id(&state);
+        let facts = json!({"id": id, "node": null, "fake_nodes": 0});
+        Cluster { state, id, facts }
     }
 
     /// A cluster that is there, whether it runs or not.
@@ -143,9 +147,11 @@ impl Cluster {
         let file = state.join("cluster.json");
         let text = fs::read_to_string(&file)
             .with_context(|| format!("there is no cluster in {}", state.display()))?;
-        let facts: Value = serde_json::from_str(&text).context("cluster.json is broken")?;
-        let id = id(&state);
-        Ok(Cluster { state, id, facts })
+        let facts = serde_json::from_str(&text).context("cluster.json is broken")?;
+        Ok(Cluster {
+            facts,
+            ..Cluster::named(state)
+        })
     }
 
     fn start(&mut self, programs: &Programs, etcd: &Path, real: bool, fake: u32) -> Result<()> {
@@ -155,14 +161,11 @@ impl Cluster {
         self.facts["port"] = ports.api.into();
         self.tell()?;
         keys::make(&self.state, ports.api)?;
-        // The two know nothing of each other until the kubelet starts; together they take the time of the longer one.
-        let prepared = std::thread::scope(|scope| {
-            let node = scope.spawn(|| real.then(|| node::prepare(self)).transpose());
-            let control_plane = control_plane::start(self, &ports, programs, etcd);
-            let node = node.join().expect("a failure is an error, not a panic");
-            control_plane.and(node)
-        })?;
-        if let Some(prepared) = prepared {
+        let prepared = beside(
+            || control_plane::start_server(self, &ports, programs, etcd),
+            || real.then(|| node::prepare(self)).transpose(),
+        )?;
+        if let Some(prepared) = &prepared {
             self.facts["node"] = json!({
                 "name": keys::NODE,
                 "bridge": prepared.bridge,
@@ -170,8 +173,12 @@ impl Cluster {
                 "image": super::image::PYTHON,
             });
             self.tell()?;
-            node::start(self, &prepared, programs, ports.kubelet_health)?;
         }
+        let start_node = |prepared| node::start(self, prepared, programs, ports.kubelet_health);
+        beside(
+            || control_plane::start_controllers(self, &ports, programs),
+            || prepared.as_ref().map(start_node).transpose(),
+        )?;
         if fake > 0 {
             fake::start(self, &ports, programs, fake, real)?;
             self.facts["fake_nodes"] = fake.into();
@@ -209,6 +216,19 @@ impl Cluster {
     }
 }
 
+/// Both at the same time, when neither needs the other: together they take the time of the longer one.
+fn beside<T: Send>(
+    one: impl FnOnce() -> Result<()>,
+    other: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        let other = other.join().expect("a failure is an error, not a panic");
+        one.and(other)
+    })
+}
+
 /// FNV-1a of the folder's path: the same in every run and build.
 fn id(state: &Path) -> String {
     let bytes = state.to_string_lossy().into_owned().into_bytes();
@@ -222,11 +242,7 @@ mod tests {
 
     #[test]
     fn k1_clusters_have_names_of_their_own() {
-        let cluster = |path: &str| Cluster {
-            state: PathBuf::from(path),
-            id: id(Path::new(path)),
-            facts: Value::Null,
-        };
+        let cluster = |path: &str| Cluster::named(PathBuf::from(path));
         let (one, other) = (cluster("/t/one"), cluster("/t/other"));
         assert_eq!(one.bridge(), cluster("/t/one").bridge());
         assert_ne!(one.bridge(), other.bridge());

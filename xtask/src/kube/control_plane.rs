@@ -13,19 +13,15 @@ use std::time::Duration;
 /// What each part may take to answer. The API server takes 4 s of an idle machine; others may build beside it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Starts them in the order of who needs whom.
-pub fn start(cluster: &Cluster, ports: &Ports, programs: &Programs, etcd: &Path) -> Result<()> {
+/// What a kubelet can talk to.
+pub fn start_server(
+    cluster: &Cluster,
+    ports: &Ports,
+    programs: &Programs,
+    etcd: &Path,
+) -> Result<()> {
     start_etcd(cluster, ports, etcd)?;
-    start_api_server(cluster, ports, programs)?;
-    start_controllers(cluster, ports, programs)?;
-    // Pods of the namespace are refused until its service account is there.
-    let api = cluster.api()?;
-    let account = "/api/v1/namespaces/default/serviceaccounts/default";
-    tools::wait_for("the default service account", PATIENCE, || {
-        Ok(api.get(account))
-    })?;
-    eprintln!("  the control plane answers at {}", cluster.facts["server"]);
-    Ok(())
+    start_api_server(cluster, ports, programs)
 }
 
 fn start_etcd(cluster: &Cluster, ports: &Ports, etcd: &Path) -> Result<()> {
@@ -95,7 +91,8 @@ fn start_api_server(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Re
     })
 }
 
-fn start_controllers(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Result<()> {
+/// What makes objects into something that happens.
+pub fn start_controllers(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Result<()> {
     let mut controllers = client(cluster, programs, "controller-manager");
     let pki = cluster.state.join("pki");
     let pki = pki.display();
@@ -106,6 +103,8 @@ fn start_controllers(cluster: &Cluster, ports: &Ports, programs: &Programs) -> R
         format!("--cluster-signing-cert-file={pki}/ca.crt"),
         format!("--cluster-signing-key-file={pki}/ca.key"),
         "--use-service-account-credentials=true".into(),
+        // A new node is kept free of pods until the next look at it, and 5 s are long in a test.
+        "--node-monitor-period=1s".into(),
     ]);
     let mut scheduler = client(cluster, programs, "scheduler");
     scheduler.arg(format!("--secure-port={}", ports.scheduler));
@@ -127,6 +126,14 @@ fn start_controllers(cluster: &Cluster, ports: &Ports, programs: &Programs) -> R
             Ok(answers(&format!("https://127.0.0.1:{port}/healthz")).then_some(()))
         })?;
     }
+    // Pods of the namespace are refused until its service account is there.
+    let api = cluster.api()?;
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    tools::wait_for("the default service account", PATIENCE, || {
+        Ok(api.get(account))
+    })?;
+    let server = cluster.facts["server"].as_str().unwrap_or_default();
+    eprintln!("  the control plane answers at {server}");
     Ok(())
 }
 

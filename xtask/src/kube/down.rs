@@ -9,17 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The order in which they end: whoever would start something anew comes first. Others, if there were any, follow.
-const ORDER: [&str; 7] = [
-    "kwok",
-    "kubelet",
-    "kube-scheduler",
-    "kube-controller-manager",
-    "kube-apiserver",
-    "etcd",
-    "containerd",
-];
-
 /// What is in the folder beside the logs.
 const MADE: [&str; 6] = ["kc", "pid", "pki", "etcd", "node", "settings.json"];
 
@@ -32,10 +21,9 @@ pub fn down(state: &Path) -> Result<()> {
             failures.push(format!("{error:#}"));
         }
     };
-    let mut processes = process::recorded(&cluster.state);
-    processes.sort_by_key(|process| ORDER.iter().position(|name| *name == process.name));
+    let processes = process::recorded(&cluster.state);
     let with_node = cluster.state.join("node").is_dir();
-    // Whoever speaks with containerd has ended before its containers do.
+    // Whoever would start containers anew has ended before they do.
     let (containerd, others): (Vec<_>, Vec<_>) = processes
         .into_iter()
         .partition(|process| process.name == "containerd");
@@ -59,7 +47,7 @@ pub fn down(state: &Path) -> Result<()> {
         if failures.is_empty() {
             remove_made(&cluster.state)?;
         }
-        traces::remove_fixed(&cluster.own_name(), &sockets);
+        traces::remove_fixed(&cluster.state, &sockets);
     } else if failures.is_empty() {
         remove_made(&cluster.state)?;
     }

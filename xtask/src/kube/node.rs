@@ -316,10 +316,17 @@ fn warn_of_old_containerd(containerd: u32, kubernetes: &str) {
     }
 }
 
+/// It says so, and pods are let onto it. Before the first controller runs, nobody has taken the second away.
 pub fn is_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let conditions = list(&node["status"]["conditions"]);
+    let taints = list(&node["spec"]["taints"]);
+    conditions
+        .iter()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        && !taints
+            .iter()
+            .any(|taint| taint["key"] == "node.kubernetes.io/not-ready")
 }
 
 fn kubelet_config(cluster: &Cluster, address: &str, health: u16) -> Value {
@@ -392,6 +399,9 @@ mod tests {
         };
         assert!(is_ready(&node("True")));
         assert!(!is_ready(&node("Unknown")));
+        let mut kept_free = node("True");
+        kept_free["spec"]["taints"] = json!([{"key": "node.kubernetes.io/not-ready"}]);
+        assert!(!is_ready(&kept_free));
         assert!(!is_ready(&json!({})));
     }
 }

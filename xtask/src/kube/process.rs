@@ -5,11 +5,10 @@ use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a process that was asked to end may take; etcd and the API server take about a second.
+/// How long the kernel may take to end a process; one that waits for a slow disk ends late.
 const SETTLE: Duration = Duration::from_secs(15);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What is shown of the log of a process that ended by itself.
 const LAST_LINES: usize = 15;
 
@@ -99,25 +98,13 @@ impl Process {
         bail!("{} ended; {} says:\n  {last}", self.name, log.display())
     }
 
-    /// Asks it to end, waits, and at last ends it by force. Forgets it afterwards.
+    /// Ends it and forgets it. By force: nothing of a throw-away cluster is worth a farewell.
     pub fn end(&self) -> Result<()> {
         if self.runs() {
-            signal("TERM", &[self.pid]);
-            let began = Instant::now();
-            while self.runs() && began.elapsed() < SETTLE {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            if self.runs() {
-                signal("KILL", &[self.pid]);
-                let began = Instant::now();
-                while self.runs() {
-                    if began.elapsed() > SETTLE {
-                        bail!("{} (process {}) does not end", self.name, self.pid);
-                    }
-                    std::thread::sleep(LOOK_EVERY);
-                }
-            }
+            signal("KILL", &[self.pid]);
         }
+        let what = format!("an end of {} (process {})", self.name, self.pid);
+        tools::wait_for(&what, SETTLE, || Ok((!self.runs()).then_some(())))?;
         let _ = fs::remove_file(record_file(&self.state, &self.name));
         Ok(())
     }
@@ -131,6 +118,15 @@ pub fn with_command_line(text: &str) -> Vec<u32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| *pid != mine && command_line(*pid).contains(text))
         .collect()
+}
+
+/// The running processes of a program.
+pub fn of_program(name: &str) -> Vec<u32> {
+    let is_it = |pid: &u32| {
+        let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        executable.file_name().is_some_and(|file| file == name)
+    };
+    with_command_line(name).into_iter().filter(is_it).collect()
 }
 
 /// A process may have ended meanwhile; that is as good.

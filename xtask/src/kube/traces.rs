@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,6 +49,10 @@ impl Settings {
             Some((name.to_owned(), text.trim().to_owned()))
         };
         Settings(SETTINGS.iter().filter_map(|name| value(name)).collect())
+    }
+
+    pub fn shown(&self) -> Value {
+        json!(self.0)
     }
 
     fn file(state: &Path) -> PathBuf {
@@ -179,22 +184,31 @@ pub fn remove_mounts(folder: &Path) -> Result<()> {
 }
 
 /// Entries that containerd, its plugins and the kubelet made in folders that are not ours to choose.
-pub fn remove_fixed(cluster_name: &str, sockets: &[PathBuf]) {
+pub fn remove_fixed(state: &Path, sockets: &[PathBuf]) {
     for socket in sockets {
         let _ = fs::remove_file(socket);
     }
-    // Answers of the network plugins, named after the network.
-    for entry in entries("/var/lib/cni/results") {
-        let name = entry.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(&format!("{cluster_name}-")) {
-            let _ = fs::remove_file(&entry);
+    // Answers of the network plugins; each names the pod's network namespace, which is below the state.
+    for answer in entries("/var/lib/cni/results") {
+        let text = fs::read_to_string(&answer).unwrap_or_default();
+        if text.contains(&format!("{}/", state.display())) {
+            let _ = fs::remove_file(&answer);
         }
     }
-    // Links to the logs of containers. Those of this cluster lead nowhere, since its containers are gone.
+    // Links to the logs of containers.
     for link in entries("/var/log/containers") {
-        if link.is_symlink() && !link.exists() {
+        if link
+            .read_link()
+            .is_ok_and(|target| target.starts_with(state))
+        {
             let _ = fs::remove_file(&link);
         }
+    }
+    // The kubelet's socket for device plugins; another kubelet would answer at it.
+    let socket = "/var/lib/kubelet/device-plugins/kubelet.sock";
+    let refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    if UnixStream::connect(socket).is_err_and(refused) {
+        let _ = fs::remove_file(socket);
     }
     for folder in FIXED_FOLDERS {
         let _ = fs::remove_dir(folder);
@@ -235,7 +249,7 @@ pub fn everything(state: &Path, name: &str, bridge: &str) -> Value {
         "routes": lines("ip", &["-4", "route"]),
         "network namespaces": lines("ip", &["netns", "list"]),
         "firewall": rules,
-        "settings": Settings::read().0,
+        "settings": Settings::read().shown(),
         "forwarding": fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap_or_default(),
         "folders": folders.collect::<Vec<_>>(),
     })
