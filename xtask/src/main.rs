@@ -14,6 +14,7 @@
 mod cargo;
 mod commands;
 mod deny;
+mod kube;
 mod leftover;
 mod python;
 mod steps;
@@ -36,7 +37,15 @@ usage: cargo xtask COMMAND
   stories                    write the golden story transcripts anew; read the diff before you commit it
   bench                      the benchmarks of every crate that has them
   bench whole [PART]         what a user gets, through a release server, beside peers and floors of the same run
-                             PART: starts, commands, files, dispatch or restart alone";
+                             PART: starts, commands, files, dispatch or restart alone
+  kube up [--nodes real|none] [--fake N] [--state DIR]
+                             a throw-away Kubernetes; prints the export of KUBECONFIG. Default: a real node when this
+                             machine can run one
+  kube down [--state DIR]    ends all of it
+  kube check [--nodes real|none]
+                             a Kubernetes of its own: up, does it work, down, is nothing left
+  kube build                 only builds the programs, and prints their folder
+  kube kubectl [VERSION]     prints the path of a stock kubectl";
 
 /// What was asked for, before anything runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +66,7 @@ enum Command {
     BenchWhole {
         part: Option<whole::Part>,
     },
+    Kube(kube::Kube),
 }
 
 /// Reads the arguments after the program's name. The error is one line for stderr.
@@ -72,6 +82,7 @@ fn parse(args: &[&str]) -> Result<Command, String> {
         "stories" => no_arguments(name, rest).map(|()| Command::Stories),
         "bench" if rest.first() == Some(&"whole") => parse_whole(&rest[1..]),
         "bench" => no_arguments(name, rest).map(|()| Command::Bench),
+        "kube" => kube::parse(rest).map(Command::Kube),
         "help" | "--help" | "-h" => Ok(Command::Help),
         other => Err(format!("unknown command {other:?}")),
     }
@@ -156,6 +167,7 @@ fn main() -> ExitCode {
         Command::Stories => commands::stories(),
         Command::Bench => commands::bench(),
         Command::BenchWhole { part } => whole::whole(part),
+        Command::Kube(command) => kube::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
