@@ -365,6 +365,8 @@ impl Turning<'_> {
             }
             return;
         }
+        self.recall(compute);
+        let pods = self.world.pods.get(compute);
         let waiting = pods.map(|p| p.waiting.values().take(ADMIT_LOOKAHEAD).cloned());
         let waiting: Vec<JobId> = waiting.into_iter().flatten().collect();
         let mut head = None;
@@ -376,6 +378,39 @@ impl Turning<'_> {
             }
         }
         self.tell(compute, head);
+    }
+
+    /// Pods that are on no machine and would be made otherwise today are taken back: whoever corrects a type wants its jobs to
+    /// run (Q1). A type that is gone leaves its pods as they are.
+    fn recall(&mut self, compute: &ComputeId) {
+        let Some(pods) = self.world.pods.get(compute) else {
+            return;
+        };
+        let unstarted = pods.unstarted.keys().filter_map(|seq| pods.runs.get(seq));
+        let outdated: Vec<JobId> = unstarted
+            .filter(|job| self.is_outdated(compute, job).unwrap_or(false))
+            .cloned()
+            .collect();
+        for job in outdated {
+            for task in self.tasks_of(&job) {
+                self.emit_run(&job, RunEvent::TaskRecalled { task });
+            }
+        }
+    }
+
+    fn is_outdated(&self, compute: &ComputeId, job: &JobId) -> Option<bool> {
+        let record = self.world.kubernetes_of(compute)?;
+        let run = self.world.run(job)?;
+        if run.state != RunState::Preparing {
+            return None;
+        }
+        let waits = self.tasks_of(job).iter().any(|task| {
+            let phase = self.seen.tasks.get(task).map(|t| &t.phase);
+            matches!(phase, Some(Phase::Pending { .. }))
+        });
+        let today = self.world.pod_of(record, &run.spec).ok()?;
+        let mut made = run.tasks.values().filter_map(|t| t.place.pod());
+        Some(waits && made.any(|pod| *pod != today))
     }
 
     fn admit_run(&mut self, job: &JobId, pods: Vec<PodSpec>) {

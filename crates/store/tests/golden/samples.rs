@@ -433,6 +433,7 @@ fn run_events() -> Vec<RunEvent> {
         RunEvent::Stopping { task: task() },
         RunEvent::TaskEnded { task: task() },
         RunEvent::TaskLost { task: task() },
+        RunEvent::TaskRecalled { task: task() },
         RunEvent::Erred {
             error: first_error(),
         },
