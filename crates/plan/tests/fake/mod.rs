@@ -111,6 +111,8 @@ pub struct Fake {
     errands: BTreeMap<Errand, (Time, ErrandSeen)>,
     /// The clusters behind Kubernetes computes.
     pub clusters: BTreeMap<ClusterKey, ClusterSeen>,
+    /// Tasks that have ended: their peers do not wait for them.
+    ended: BTreeSet<TaskId>,
     /// What an attached cluster says of every pod while it lets none start, though there is room.
     pub refusing: Option<Box<str>>,
     pub behaviours: BTreeMap<JobId, Behaviour>,
@@ -359,8 +361,9 @@ impl Fake {
     /// Whether everybody that a task starts with is there and on a machine.
     fn gang_is_there(&self, id: &TaskId) -> bool {
         let there = |member: &TaskId| {
-            let member = self.tasks.get(member);
-            member.is_some_and(|t| !matches!(t.phase, Phase::Pending { .. }))
+            let known = self.tasks.get(member);
+            self.ended.contains(member)
+                || known.is_some_and(|t| !matches!(t.phase, Phase::Pending { .. }))
         };
         self.tasks.get(id).is_some_and(|t| t.gang.iter().all(there))
     }
@@ -541,6 +544,8 @@ impl Fake {
                 }
             }
             Action::Forget(id) => {
+                self.ended.insert(id.clone());
+                self.nudge();
                 self.release(id);
                 self.tasks.remove(id);
                 self.show_task(id);
@@ -700,8 +705,11 @@ impl Fake {
     /// A task's process ends like this, whatever it did.
     pub fn exit_task(&mut self, id: &TaskId, exit: Exit) {
         self.cut_off(id);
+        // What waits for its gang has no process that could end by itself.
+        let waits = !self.gang_is_there(id);
         if let Some(task) = self.tasks.get_mut(id)
             && !task.exited()
+            && (!waits || matches!(exit, Exit::Lost { .. }))
         {
             task.phase = Phase::Exited(exit);
             task.next = None;
@@ -714,6 +722,9 @@ impl Fake {
         self.cut_parcels(id);
         self.cut_off(id);
         self.release(id);
+        if self.tasks.get(id).is_some_and(Task::exited) {
+            self.ended.insert(id.clone());
+        }
         self.tasks.remove(id);
         self.show_task(id);
     }

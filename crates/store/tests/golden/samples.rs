@@ -397,6 +397,8 @@ fn reasons() -> Vec<Why> {
         },
         Why::Pod {
             message: "exceeded quota".into(),
+            pods: 1,
+            of: 2,
         },
         Why::Cluster {
             compute: "k8s".into(),
