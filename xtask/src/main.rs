@@ -32,6 +32,7 @@ usage: cargo xtask COMMAND
                              FILTER: run only the tests whose name contains it
   tidy                       compare the sources with the rules written in ARCHITECTURE.md and STYLE.md
   sim [--seeds N] [--from S] the seeded simulation, optimised; N seeds starting at seed S
+  crdgen                     write deploy/crd/instancetypes.yaml anew from the rules of instance types
   stories                    write the golden story transcripts anew; read the diff before you commit it
   bench                      the benchmarks of every crate that has them
   bench whole [PART]         what a user gets, through a release server, beside peers and floors of the same run
@@ -50,6 +51,7 @@ enum Command {
         seeds: Option<u64>,
         from: Option<u64>,
     },
+    Crdgen,
     Stories,
     Bench,
     BenchWhole {
@@ -66,6 +68,7 @@ fn parse(args: &[&str]) -> Result<Command, String> {
         "test" => parse_test(rest),
         "sim" => parse_sim(rest),
         "tidy" => no_arguments(name, rest).map(|()| Command::Tidy),
+        "crdgen" => no_arguments(name, rest).map(|()| Command::Crdgen),
         "stories" => no_arguments(name, rest).map(|()| Command::Stories),
         "bench" if rest.first() == Some(&"whole") => parse_whole(&rest[1..]),
         "bench" => no_arguments(name, rest).map(|()| Command::Bench),
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
         Command::Test { quick, filter } => test::run(quick, filter.as_deref()),
         Command::Tidy => tidy::run(),
         Command::Sim { seeds, from } => commands::sim(seeds, from),
+        Command::Crdgen => commands::crdgen(),
         Command::Stories => commands::stories(),
         Command::Bench => commands::bench(),
         Command::BenchWhole { part } => whole::whole(part),
