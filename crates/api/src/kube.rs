@@ -12,20 +12,24 @@
 
 mod apply;
 mod crd;
+mod delete;
 mod discovery;
 mod fields;
 mod object;
 mod openapi;
+mod options;
 mod patch;
 mod read;
 mod refused;
 mod review;
 mod select;
+mod settle;
 mod table;
 mod watch;
 mod write;
 
 pub(crate) use crd::{list as definitions, one as definition};
+pub(crate) use delete::delete;
 pub(crate) use discovery::{
     core, group, groups, resources, resources_of_definitions, resources_of_reviews, version,
 };
@@ -33,7 +37,7 @@ pub(crate) use openapi::{document as openapi, index as openapi_index, v2 as open
 pub(crate) use read::{get, list};
 pub(crate) use refused::{Refused, denied, nothing_here, wrong_method};
 pub(crate) use review::review;
-pub(crate) use write::{create, delete, patch, replace};
+pub(crate) use write::{create, patch, replace};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

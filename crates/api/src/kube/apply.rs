@@ -141,7 +141,7 @@ pub(super) fn refuse(name: &str, conflicts: &[Conflict]) -> Refused {
         .collect();
     message.push_str(&groups.join("\n"));
     let mut refused = Refused::new(409, "Conflict", message);
-    refused.details = json!({"name": name, "group": wire::crd::GROUP, "kind": wire::crd::PLURAL, "causes": causes});
+    *refused.details = json!({"name": name, "group": wire::crd::GROUP, "kind": wire::crd::PLURAL, "causes": causes});
     refused
 }
 

@@ -71,7 +71,7 @@ fn single(api: &Arc<Api>, call: &Call) -> Result<Response> {
     if name != NAME {
         let message = format!("customresourcedefinitions.apiextensions.k8s.io {name:?} not found");
         let mut refused = Refused::new(404, "NotFound", message);
-        refused.details = json!({"name": name, "group": "apiextensions.k8s.io", "kind": "customresourcedefinitions"});
+        *refused.details = json!({"name": name, "group": "apiextensions.k8s.io", "kind": "customresourcedefinitions"});
         return Err(refused);
     }
     Ok(reply::ok(&presented(shown(api), form)))

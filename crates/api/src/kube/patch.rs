@@ -63,13 +63,8 @@ pub(super) fn operations(object: &mut Value, body: &[u8]) -> Result<()> {
 }
 
 fn unprocessable(message: String) -> Refused {
-    let mut refused = Refused::new(
-        422,
-        "Invalid",
-        format!("the server rejected our request due to an error in our request: {message}"),
-    );
-    refused.details =
-        serde_json::json!({"causes": [{"reason": "UnexpectedServerResponse", "message": message}]});
+    let mut refused = Refused::new(422, "Invalid", message);
+    *refused.details = serde_json::json!({});
     refused
 }
 

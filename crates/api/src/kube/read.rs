@@ -208,7 +208,7 @@ pub(super) fn not_from_tomorrow(revision: u64, types: &Types) -> Result<()> {
             types.revision
         ),
     );
-    refused.details = json!({
+    *refused.details = json!({
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     });

@@ -16,11 +16,11 @@ pub(crate) struct Refused {
     pub reason: &'static str,
     pub message: String,
     /// `details` of the `Status`; null when there are none.
-    pub details: Value,
+    pub details: Box<Value>,
     /// A `Status` that is made already.
-    whole: Option<Value>,
+    whole: Option<Box<Value>>,
     /// Where a list may go on.
-    resume: Option<String>,
+    resume: Option<Box<str>>,
 }
 
 pub(super) type Result<T> = std::result::Result<T, Refused>;
@@ -31,7 +31,7 @@ impl Refused {
             code,
             reason,
             message: message.into(),
-            details: Value::Null,
+            details: Box::default(),
             whole: None,
             resume: None,
         }
@@ -92,7 +92,7 @@ impl Refused {
             "Invalid",
             format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {message}"),
         );
-        refused.details = json!({"group": "meta.k8s.io", "kind": "ListOptions",
+        *refused.details = json!({"group": "meta.k8s.io", "kind": "ListOptions",
             "causes": [{"reason": "FieldValueForbidden", "message": message, "field": field}]});
         refused
     }
@@ -101,19 +101,19 @@ impl Refused {
     pub fn whole(status: Value) -> Self {
         let code = status["code"].as_u64().and_then(|c| u16::try_from(c).ok());
         Refused {
-            whole: Some(status),
+            whole: Some(Box::new(status)),
             ..Refused::new(code.unwrap_or(400), "", "")
         }
     }
 
     /// Says where the list may go on.
     pub fn continue_with(&mut self, token: &str) {
-        self.resume = Some(token.to_owned());
+        self.resume = Some(token.into());
     }
 
     fn named(code: u16, reason: &'static str, name: &str, message: String) -> Self {
         Refused {
-            details: json!({"name": name, "group": GROUP, "kind": PLURAL}),
+            details: Box::new(json!({"name": name, "group": GROUP, "kind": PLURAL})),
             ..Refused::new(code, reason, message)
         }
     }
@@ -121,17 +121,17 @@ impl Refused {
     /// The `Status`.
     pub fn status(&self) -> Value {
         if let Some(whole) = &self.whole {
-            return whole.clone();
+            return Value::clone(whole);
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason,
         });
         if !self.details.is_null() {
-            status["details"] = self.details.clone();
+            status["details"] = Value::clone(&self.details);
         }
         if let Some(token) = &self.resume {
-            status["metadata"] = json!({"continue": token});
+            status["metadata"] = json!({"continue": &**token});
         }
         status["code"] = self.code.into();
         status
@@ -177,7 +177,7 @@ impl From<Problem> for Refused {
         };
         let mut refused = Refused::new(code, reason, message);
         if let Some(seconds) = problem.retry_after {
-            refused.details = json!({"retryAfterSeconds": seconds});
+            *refused.details = json!({"retryAfterSeconds": seconds});
         }
         refused
     }
@@ -195,7 +195,7 @@ pub(crate) fn nothing_here() -> Refused {
         "NotFound",
         "the server could not find the requested resource",
     );
-    refused.details = json!({});
+    *refused.details = json!({});
     refused
 }
 
@@ -206,6 +206,6 @@ pub(crate) fn wrong_method() -> Refused {
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
     );
-    refused.details = json!({});
+    *refused.details = json!({});
     refused
 }

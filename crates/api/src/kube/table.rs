@@ -207,7 +207,12 @@ mod tests {
                 "limits": {"cpu": 1, "memory": "2Gi", "nvidia.com/gpu": 1}}},
         });
         let now = time::parse("2026-11-30T00:01:00Z").unwrap();
-        let table = types(&[object.clone()], Map::new(), Beside::Metadata, now);
+        let table = types(
+            std::slice::from_ref(&object),
+            Map::new(),
+            Beside::Metadata,
+            now,
+        );
         let names: Vec<&str> = table["columnDefinitions"]
             .as_array()
             .unwrap()

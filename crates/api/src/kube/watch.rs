@@ -165,7 +165,7 @@ fn flag(call: &Call, name: &str) -> bool {
 fn open(api: &Arc<Api>, call: &Call, form: Form, source: Source) -> Result<Watch> {
     let place = api.kube.watches.clone().try_acquire_owned().map_err(|_| {
         let mut refused = Refused::new(429, "TooManyRequests", "too many watches are open");
-        refused.details = json!({"retryAfterSeconds": 1});
+        *refused.details = json!({"retryAfterSeconds": 1});
         refused
     })?;
     let seconds = match call.query.get("timeoutSeconds") {
