@@ -20,7 +20,7 @@ mod walk;
 pub use body::from_yaml;
 pub use check::{Checked, Strictness, check, check_bytes};
 pub use definition::{definition, definition_yaml};
-pub use read::{Item, read};
+pub use read::{Item, objects, read, read_bytes};
 pub use status::{Cause, Problem, Refused, kubectl_text};
 pub use view::{arm_view, arm_view_of, object};
 

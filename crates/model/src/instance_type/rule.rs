@@ -258,7 +258,7 @@ pub const RULES: [RuleRow; 22] = {
             "ours",
             "spec.resources.limits.DEVICE",
             Invalid,
-            "must be at most 1000000",
+            "must be at most 999999",
         ),
         row(
             Rule::GpuRequest,

@@ -18,7 +18,7 @@ pub fn from_yaml(text: &str) -> Result<Value, String> {
     });
     match tree::parse_all(text, source) {
         Ok(documents) => match documents.as_slice() {
-            [one] => Ok(scalar::json(one)),
+            [one] => Ok(scalar::json(one, &|at| scalar::in_quotes(text, at))),
             several => Err(format!("{} documents where one is wanted", several.len())),
         },
         Err(malformed) => Err(format!("line {}: {}", malformed.at.line, malformed.message)),

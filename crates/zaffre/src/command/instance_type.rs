@@ -58,9 +58,7 @@ async fn apply(context: &Context, args: Apply) -> Result<(), Failure> {
     // Every file is read before the first type is written: what is wrong is known while nothing has changed.
     let mut items = vec![];
     for file in &args.files {
-        let text = String::from_utf8(draft::bytes_of(file)?)
-            .map_err(|_| Failure::wrong(format!("{}: is not UTF-8", file.display())))?;
-        let read = crd::read(&text, &file.display().to_string());
+        let read = crd::read_bytes(&draft::bytes_of(file)?, &file.display().to_string());
         items.extend(read.map_err(|diagnostics| wrong(&diagnostics))?);
     }
     let mut results = vec![];
