@@ -11,6 +11,7 @@ mod blob;
 mod call;
 mod condition;
 mod kept;
+mod kube;
 mod paging;
 mod plane;
 mod problem;
@@ -22,6 +23,7 @@ mod table;
 mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
+pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use table::ROUTES;
 
@@ -74,6 +76,7 @@ pub struct Api {
     finalizing: plane::history::FirstCalls,
     sweep: blob::blocks::Sweep,
     kept: kept::Kept,
+    kube: kube::State,
     room: Room,
     keep: Keep,
 }
@@ -118,6 +121,7 @@ impl Api {
             home: home.clone(),
             started: time::now(),
             finalizing: plane::history::FirstCalls::default(),
+            kube: kube::State::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),

@@ -927,3 +927,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_stored_instance_type_is_read_again_as_what_it_was() {
+    let object = json!({
+        "apiVersion": "amlarc.azureml.com/v1alpha1", "kind": "InstanceType",
+        "metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "2026-11-30T00:00:00Z",
+            "managedFields": [{"manager": "m", "operation": "Update"}]},
+        "spec": {"resources": {
+            "requests": {"cpu": "700m", "memory": "0.5Gi"}, "limits": {"cpu": 1, "memory": "1Gi", "nvidia.com/gpu": 1}}},
+    });
+    let stored = Document {
+        key: DocKey::instance_type("a"),
+        ..document(Kind::InstanceType, "a", &object)
+    };
+    let Ok(Declared::InstanceType(read)) = arm::declared(&stored) else {
+        panic!("it is read as something else");
+    };
+    assert_eq!((read.name(), read.requests().cpu.0), ("a", 700));
+    let broken = document(
+        Kind::InstanceType,
+        "a",
+        &with(&object, "/spec/resources/limits/cpu", json!(0)),
+    );
+    assert!(
+        arm::declared(&broken)
+            .unwrap_err()
+            .message
+            .contains("spec.resources.limits.cpu")
+    );
+}

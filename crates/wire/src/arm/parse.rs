@@ -1,7 +1,7 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
 use super::{Invalid, asset, batch, compute, field::Field, job, kubernetes, link::body, quota};
-use crate::names::shown;
+use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
 use std::sync::Arc;
@@ -87,6 +87,7 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
             Ok(declared)
         }
         Kind::Quota => Ok(Declared::Quotas(Arc::new(quota::quotas(&body(document)?)?))),
+        Kind::InstanceType => instance_type(&body(document)?),
         Kind::Workspace
         | Kind::Datastore
         | Kind::Code
@@ -95,7 +96,6 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Data
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
-        | Kind::InstanceType
         | Kind::Job => Ok(Declared::Other),
     }
 }
@@ -110,6 +110,13 @@ fn compute_of(name: &str, body: &Value) -> Result<(Declared, Vec<String>), Inval
     }
     let cluster = compute::cluster(name, body)?;
     Ok((Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings))
+}
+
+/// A stored type passed every rule when it was written; what a later version does not know of it is left aside.
+fn instance_type(object: &Value) -> Result<Declared, Invalid> {
+    let checked = crd::check(object, crd::Strictness::Ignore)
+        .map_err(|refused| Invalid::validation("/", refused.to_string()))?;
+    Ok(Declared::InstanceType(Arc::new(checked.instance_type)))
 }
 
 fn workspace(key: &DocKey, body: &Value, warnings: &mut Vec<String>) -> Result<(), Invalid> {

@@ -360,10 +360,7 @@ impl Reader<'_> {
     }
 
     fn in_quotes(&self, at: At) -> bool {
-        let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX).saturating_sub(1);
-        let line = self.text.split('\n').nth(index(at.line));
-        let c = line.and_then(|line| line.chars().nth(index(at.column)));
-        matches!(c, Some('"' | '\''))
+        scalar::in_quotes(self.text, at)
     }
 }
 

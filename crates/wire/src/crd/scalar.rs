@@ -28,6 +28,14 @@ pub(super) fn json(node: &Node, in_quotes: &dyn Fn(At) -> bool) -> Json {
     }
 }
 
+/// Whether a text stands in quotes where it begins.
+pub(super) fn in_quotes(text: &str, at: At) -> bool {
+    let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX).saturating_sub(1);
+    let line = text.split('\n').nth(index(at.line));
+    let c = line.and_then(|line| line.chars().nth(index(at.column)));
+    matches!(c, Some('"' | '\''))
+}
+
 /// A word that YAML 1.1 reads as a switch.
 pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
