@@ -13,7 +13,7 @@ use crate::{
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
-use model::{Action, NodeId, Observed, TaskId};
+use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 use nodes::Node;
 use port::{Bell, Blobs};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -177,6 +177,7 @@ impl Hub {
         runtime: PathBuf,
         variables: BTreeMap<String, String>,
         gpus: Vec<u32>,
+        cluster: ClusterSeen,
         bell: Bell,
     ) -> io::Result<Hub> {
         let listener = with_socket_path(&ground.socket_dir, |path| {
@@ -201,6 +202,10 @@ impl Hub {
         }
         let mut observed = Observed::default();
         observed.marks.all = true;
+        // This machine does not change while we run.
+        observed
+            .clusters
+            .insert_mut(ClusterKey::Embedded, Arc::new(cluster));
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 observed,

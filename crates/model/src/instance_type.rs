@@ -11,7 +11,9 @@
 mod rule;
 mod selector;
 
-pub use rule::{FaultKind, RULES, Rule, RuleRow, TypeFault, key_message, order_message};
+pub use rule::{
+    FaultKind, RULES, Rule, RuleRow, TypeFault, key_message, label_fault, order_message,
+};
 pub use selector::{SelectorConflict, SelectorMode, merge_selectors};
 
 use serde::{Deserialize, Serialize};
