@@ -9,7 +9,7 @@ use crate::{
     cluster::{Declared, Found, embedded},
     confine::Kind,
     environment::Environments,
-    hub::{Hub, Shared},
+    hub::{Hub, Means, Shared},
     node::Ground,
     proc, uid,
 };
@@ -144,16 +144,13 @@ impl Local {
             confinement: kind,
         };
         let environments = Arc::new(Environments::new(home, runtime.clone(), own_uid));
-        let hub = Hub::open(
-            ground,
-            config.blobs,
+        let means = Means {
+            blobs: config.blobs,
             environments,
             runtime,
-            config.variables,
-            gpus,
-            cluster,
-            bell,
-        );
+            variables: config.variables,
+        };
+        let hub = Hub::open(ground, means, gpus, cluster, bell);
         let hub = at(&data, hub)?;
         let shared = hub.shared();
         let thread = std::thread::Builder::new()
