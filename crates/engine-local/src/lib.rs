@@ -21,4 +21,5 @@ mod tree;
 mod uid;
 
 pub use cluster::OWN_LABELS;
+use hub::SILENCE;
 pub use local::{Local, LocalConfig, LocalError};
