@@ -5,6 +5,7 @@
 //! H3 an agent that is silent for `SILENCE` is killed, and then absent; silence counts only while we listen ourselves.
 
 mod nodes;
+mod pods;
 mod tasks;
 
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
-use model::{Action, NodeId, Observed, TaskId};
+use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 use nodes::Node;
 use port::{Bell, Blobs};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -69,6 +70,7 @@ struct State {
     actions: VecDeque<Action>,
     news: VecDeque<News>,
     settled: bool,
+    evict_pods: bool,
     stop: bool,
 }
 
@@ -103,6 +105,11 @@ impl Shared {
             return;
         }
         self.state().actions.extend(actions);
+        self.wake();
+    }
+    /// Ends every pod.
+    pub fn evict_pods(&self) {
+        self.state().evict_pods = true;
         self.wake();
     }
     /// Ends the hub.
@@ -141,13 +148,24 @@ struct Peer {
     node: Option<NodeId>,
 }
 
+/// What tasks are prepared with.
+pub struct Means {
+    /// Where blobs lie.
+    pub blobs: Arc<dyn Blobs>,
+    /// Environments.
+    pub environments: Arc<Environments>,
+    /// Folder of `batch.py`.
+    pub runtime: PathBuf,
+    /// Variables of the server for every job.
+    pub variables: BTreeMap<String, String>,
+}
+
 /// The supervisor's own state.
 pub struct Hub {
     ground: Ground,
-    blobs: Arc<dyn Blobs>,
-    environments: Arc<Environments>,
-    runtime: PathBuf,
-    variables: BTreeMap<String, String>,
+    means: Arc<Means>,
+    /// Whether this machine has GPUs at all.
+    has_gpus: bool,
     free_gpus: BTreeSet<u32>,
     shared: Arc<Shared>,
     epoll: OwnedFd,
@@ -172,11 +190,9 @@ impl Hub {
     /// Opens the socket and finds what a server before us left.
     pub fn open(
         ground: Ground,
-        blobs: Arc<dyn Blobs>,
-        environments: Arc<Environments>,
-        runtime: PathBuf,
-        variables: BTreeMap<String, String>,
+        means: Means,
         gpus: Vec<u32>,
+        cluster: ClusterSeen,
         bell: Bell,
     ) -> io::Result<Hub> {
         let listener = with_socket_path(&ground.socket_dir, |path| {
@@ -201,6 +217,10 @@ impl Hub {
         }
         let mut observed = Observed::default();
         observed.marks.all = true;
+        // This machine does not change while we run.
+        observed
+            .clusters
+            .insert_mut(ClusterKey::Embedded, Arc::new(cluster));
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 observed,
@@ -213,10 +233,8 @@ impl Hub {
         let now = Instant::now();
         let mut hub = Hub {
             ground,
-            blobs,
-            environments,
-            runtime,
-            variables,
+            means: Arc::new(means),
+            has_gpus: !gpus.is_empty(),
             free_gpus: gpus.into_iter().collect(),
             shared,
             epoll,
@@ -270,10 +288,11 @@ impl Hub {
                 let data = event.data;
                 self.event(data.u64(), now, &mut buffer);
             }
-            let (stop, actions, news) = {
+            let (stop, evict_pods, actions, news) = {
                 let mut state = self.shared.state();
                 (
                     state.stop,
+                    std::mem::take(&mut state.evict_pods),
                     std::mem::take(&mut state.actions),
                     std::mem::take(&mut state.news),
                 )
@@ -283,6 +302,9 @@ impl Hub {
             }
             for action in actions {
                 self.act(action, now);
+            }
+            if evict_pods {
+                self.evict_pods();
             }
             self.on_time(now);
             self.send_all(now);
@@ -461,7 +483,7 @@ impl Hub {
             Action::AddNode(id, spec) => self.add(id, &spec, now),
             Action::RemoveNode(id) => self.let_go(&id, now),
             Action::Evict(id, by) => self.evict(&id, by, now),
-            Action::Start(task, placement, spec) => self.start(task, placement, spec),
+            Action::Start(task, placement, spec) => self.start(task, placement, spec, now),
             Action::Stop(task) => self.stop(&task),
             Action::Lend(task, number, ranges) => self.lend(&task, number, ranges),
             Action::Ack(task, seq) => self.ack(&task, seq),

@@ -9,6 +9,7 @@ pub mod confine;
 pub mod launcher;
 pub mod protocol;
 
+mod cluster;
 mod environment;
 mod hub;
 mod local;
@@ -19,4 +20,6 @@ mod resolve;
 mod tree;
 mod uid;
 
+pub use cluster::OWN_LABELS;
+use hub::SILENCE;
 pub use local::{Local, LocalConfig, LocalError};
