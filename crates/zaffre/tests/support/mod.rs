@@ -67,6 +67,7 @@ pub struct Server {
     /// Its address.
     pub url: String,
     data: PathBuf,
+    flags: Vec<String>,
     _temporary: tempfile::TempDir,
 }
 
@@ -76,8 +77,18 @@ impl Server {
         Server::start_at(|folder| folder.join("data"))
     }
 
+    /// Starts one with further flags of `serve`.
+    pub fn start_with(flags: &[&str]) -> Server {
+        let flags = flags.iter().map(ToString::to_string).collect();
+        Server::begin(|folder| folder.join("data"), flags)
+    }
+
     /// Starts one whose data folder lies elsewhere: `place` gets the folder of the test.
     pub fn start_at(place: impl FnOnce(&Path) -> PathBuf) -> Server {
+        Server::begin(place, Vec::new())
+    }
+
+    fn begin(place: impl FnOnce(&Path) -> PathBuf, flags: Vec<String>) -> Server {
         let temporary = tempfile::Builder::new()
             .prefix("zaffre-test-")
             .tempdir()
@@ -89,6 +100,7 @@ impl Server {
             child: None,
             folder,
             data,
+            flags,
             url: String::new(),
             _temporary: temporary,
         };
@@ -114,6 +126,7 @@ impl Server {
                 "--data",
             ])
             .arg(self.data())
+            .args(&self.flags)
             .env("ZAFFRE_HOME", home())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
