@@ -591,10 +591,8 @@ fn variables(
     }
     let gpus = order.granted_gpus.to_string();
     set("AZ_BATCHAI_GPU_COUNT_FOUND", gpus.into());
-    if let Some(gpus) = &order.gpus {
-        // Also when there are none: those of others are not to be found.
-        let all: Vec<String> = gpus.iter().map(u32::to_string).collect();
-        set("CUDA_VISIBLE_DEVICES", all.join(",").into());
+    if let Some(gpus) = visible(order.gpus.as_deref()) {
+        set("CUDA_VISIBLE_DEVICES", gpus.into());
     }
     for (name, value) in inputs {
         set(&format!("AZURE_ML_INPUT_{name}"), value.clone());
@@ -603,6 +601,12 @@ fn variables(
         set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone().into());
     }
     out
+}
+
+/// Which of the machine's GPUs are to be found: those of the task, and none where it has none. Nominal ones have no number.
+fn visible(gpus: Option<&[u32]>) -> Option<String> {
+    let all: Vec<String> = gpus?.iter().map(u32::to_string).collect();
+    Some(all.join(","))
 }
 
 /// The worker's settings (`runtime/batch.py`).
@@ -698,6 +702,13 @@ mod tests {
         ] {
             assert_eq!(run(shell), None, "{shell}");
         }
+    }
+
+    #[test]
+    fn a_task_finds_the_gpus_that_it_was_granted_and_no_others() {
+        assert_eq!(visible(Some(&[1, 3])).as_deref(), Some("1,3"));
+        assert_eq!(visible(Some(&[])).as_deref(), Some(""), "others have them");
+        assert_eq!(visible(None), None, "the machine has none");
     }
 
     #[test]
