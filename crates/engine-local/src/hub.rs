@@ -4,6 +4,7 @@
 //! H2 a node is absent only after every process of it is dead;
 //! H3 an agent that is silent for `SILENCE` is killed, and then absent; silence counts only while we listen ourselves.
 
+mod gangs;
 mod nodes;
 mod pods;
 mod tasks;
@@ -11,6 +12,7 @@ mod tasks;
 use crate::{
     agent::link::with_socket_path,
     environment::Environments,
+    gang::Address,
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
@@ -176,6 +178,10 @@ pub struct Hub {
     /// Which node a watched process is.
     processes: BTreeMap<u32, NodeId>,
     tasks: BTreeMap<TaskId, Entry>,
+    /// Where the tasks of a gang are reached, by its first.
+    addresses: BTreeMap<TaskId, Vec<Address>>,
+    /// Tasks of gangs that have not begun.
+    gathering: BTreeSet<TaskId>,
     dirty_nodes: BTreeSet<NodeId>,
     dirty_tasks: BTreeSet<TaskId>,
     /// Tasks that changed because we were told so: nobody has to be woken for them.
@@ -244,6 +250,8 @@ impl Hub {
             nodes: BTreeMap::new(),
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            gathering: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
             dirty_tasks: BTreeSet::new(),
             quiet_tasks: BTreeSet::new(),
@@ -307,6 +315,7 @@ impl Hub {
                 self.evict_pods();
             }
             self.on_time(now);
+            self.begin_gangs(now);
             self.send_all(now);
             self.publish();
             if stop {
