@@ -73,6 +73,8 @@ struct State {
     news: VecDeque<News>,
     settled: bool,
     evict_pods: bool,
+    /// Pods whose agent may live.
+    pods: usize,
     stop: bool,
 }
 
@@ -109,10 +111,14 @@ impl Shared {
         self.state().actions.extend(actions);
         self.wake();
     }
-    /// Ends every pod.
-    pub fn evict_pods(&self) {
-        self.state().evict_pods = true;
+    /// Ends every pod; returns how many there are still.
+    pub fn evict_pods(&self) -> usize {
+        let mut state = self.state();
+        state.evict_pods = true;
+        let left = state.pods;
+        drop(state);
         self.wake();
+        left
     }
     /// Ends the hub.
     pub fn stop(&self) {
@@ -178,6 +184,8 @@ pub struct Hub {
     /// Which node a watched process is.
     processes: BTreeMap<u32, NodeId>,
     tasks: BTreeMap<TaskId, Entry>,
+    /// How many pods are published.
+    pods: usize,
     /// Where the tasks of a gang are reached, by its first.
     addresses: BTreeMap<TaskId, Vec<Address>>,
     /// Tasks of gangs that have not begun.
@@ -250,6 +258,7 @@ impl Hub {
             nodes: BTreeMap::new(),
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            pods: 0,
             addresses: BTreeMap::new(),
             gathering: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
@@ -511,6 +520,10 @@ impl Hub {
 
     /// Copies what changed into what is observed, and rings.
     fn publish(&mut self) {
+        let pods = self.nodes.values().filter(|n| n.pod.is_some()).count();
+        if std::mem::replace(&mut self.pods, pods) != pods {
+            self.shared.state().pods = pods;
+        }
         let settling = self.settling();
         let ring = settling || !self.dirty_nodes.is_empty() || !self.dirty_tasks.is_empty();
         if !ring && self.quiet_tasks.is_empty() {

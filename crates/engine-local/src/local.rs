@@ -172,9 +172,10 @@ impl Local {
         })
     }
 
-    /// Takes every pod away with all that it runs, as a lost machine would; their tasks show it. Returns at once.
-    pub fn evict_pods(&self) {
-        self.shared.evict_pods();
+    /// Takes every pod away with all that it runs, as a lost machine would; their tasks show it. Returns at once, with how
+    /// many there are still, also of those whose task has ended.
+    pub fn evict_pods(&self) -> usize {
+        self.shared.evict_pods()
     }
 
     /// What is in force here: limits, isolation, and what stands behind nominal sizes. One line each.

@@ -19,7 +19,7 @@ use api::{Api, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use folder::Folder;
 use listen::Port;
-use model::{Action, Phase, TaskSeen, Workspace, kubernetes::Labels};
+use model::{Action, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -111,18 +111,15 @@ async fn end_nodes(engine: &engine_local::Local) {
     let begun = tokio::time::Instant::now();
     let now = port::Machine.now();
     loop {
-        let seen = engine.observe();
-        let nodes: Vec<_> = seen.nodes.keys().cloned().collect();
-        let runs = |task: &Arc<TaskSeen>| !matches!(task.phase, Phase::Exited(_));
-        let tasks = seen.tasks.values().filter(|task| runs(task)).count();
-        if nodes.is_empty() && tasks == 0 {
+        let nodes: Vec<_> = engine.observe().nodes.keys().cloned().collect();
+        let pods = engine.evict_pods();
+        if nodes.is_empty() && pods == 0 {
             return;
         }
         if begun.elapsed() > NODES_LIMIT {
-            tracing::warn!(nodes = nodes.len(), tasks, "nodes or tasks are left behind");
+            tracing::warn!(nodes = nodes.len(), pods, "nodes or pods are left behind");
             return;
         }
-        engine.evict_pods();
         engine.apply(
             nodes
                 .into_iter()

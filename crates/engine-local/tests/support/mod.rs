@@ -103,13 +103,10 @@ impl Drop for Rig {
                     .map(|n| Action::Evict(n.clone(), Time(0)))
                     .collect(),
             );
-            local.evict_pods();
             let end = Instant::now() + LIMIT;
-            let left = |seen: &Observed| {
-                let runs = |t: &Arc<TaskSeen>| !matches!(t.phase, Phase::Exited(_));
-                seen.nodes.size() > 0 || seen.tasks.values().any(runs)
-            };
-            while left(&local.observe()) && Instant::now() < end {
+            while (local.observe().nodes.size() > 0 || local.evict_pods() > 0)
+                && Instant::now() < end
+            {
                 self.bell.wait(Duration::from_millis(20));
             }
         }
