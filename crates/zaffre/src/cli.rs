@@ -190,6 +190,33 @@ pub struct QuickstartArgs {
     /// Folder for everything it makes [default: a fresh one below the temporary folder]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Where the work runs
+    #[arg(long, value_enum, default_value_t = Engine::Local)]
+    pub engine: Engine,
+    /// With --engine kubernetes: the cluster [default: KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// With --engine kubernetes: the namespace of its pods
+    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
+    pub namespace: String,
+    /// With --engine kubernetes: where the server listens; pods must reach it
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub listen: String,
+    /// With --engine kubernetes: where pods reach the server, when that is not --listen
+    #[arg(long, value_name = "https://HOST:PORT")]
+    pub agents_url: Option<String>,
+    /// With --engine kubernetes: the image that brings this program into pods
+    #[arg(long, value_name = "IMAGE", default_value = concat!("zaffre:", env!("CARGO_PKG_VERSION")))]
+    pub agent_image: String,
+}
+
+/// Where the work of a quickstart runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// Processes of this machine: training, a model, batch scoring while a node is taken away
+    Local,
+    /// Pods of a cluster: instance types, ranks, reasons, a pod that is deleted
+    Kubernetes,
 }
 
 /// `zaffre validate`.

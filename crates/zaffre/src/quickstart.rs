@@ -8,10 +8,11 @@
 //! Q3 the server and its nodes are gone when it ends, however it ends.
 
 mod host;
+mod kubernetes;
 mod report;
 
 use crate::{
-    cli::QuickstartArgs,
+    cli::{Engine, QuickstartArgs},
     client::{Client, Scope, locate::Address},
     command::stream,
     failure::{Failure, about},
@@ -66,8 +67,11 @@ const SCORING_LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs it.
 pub fn run(args: &QuickstartArgs) -> Result<(), Failure> {
+    if args.engine == Engine::Kubernetes {
+        return kubernetes::run(args);
+    }
     let begun = Instant::now();
-    let folder = prepare(args)?;
+    let folder = prepare(args, &FILES)?;
     output::say(&format!("zaffre quickstart in {}\n", folder.display()));
     let host = Host::start(&folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -95,7 +99,7 @@ pub fn run(args: &QuickstartArgs) -> Result<(), Failure> {
 }
 
 /// A fresh folder with the files in it.
-fn prepare(args: &QuickstartArgs) -> Result<PathBuf, Failure> {
+fn prepare(args: &QuickstartArgs, files: &[(&str, &str)]) -> Result<PathBuf, Failure> {
     let folder = match &args.dir {
         Some(folder) => {
             if fs::read_dir(folder).is_ok_and(|mut list| list.next().is_some()) {
@@ -111,7 +115,7 @@ fn prepare(args: &QuickstartArgs) -> Result<PathBuf, Failure> {
             &uuid::Uuid::new_v4().simple().to_string()[..8]
         )),
     };
-    for (name, text) in FILES {
+    for (name, text) in files {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(about(parent))?;

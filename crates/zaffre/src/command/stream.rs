@@ -148,6 +148,22 @@ async fn print_logs(
     Ok(news)
 }
 
+/// What the shown logs of a job hold at this moment.
+pub async fn log_of(client: &Client, name: &str) -> Result<String, Failure> {
+    let at = format!(
+        "/history/v1.0/{}/runs/{name}/details",
+        client.scope().data_plane()
+    );
+    let details = client.get(&at).await?;
+    let mut log = Vec::new();
+    for (name, url) in details["logFiles"].as_object().into_iter().flatten() {
+        if let Some(url) = url.as_str().filter(|_| shown_log(name)) {
+            log.extend(client.tail(url, 0).await?);
+        }
+    }
+    Ok(String::from_utf8_lossy(&log).into_owned())
+}
+
 /// `user_logs/std_log.txt`, `user_logs/std_log_process_0.txt` and `logs/azureml/executionlogs.txt`, as the SDK chooses.
 fn shown_log(name: &str) -> bool {
     if name == "logs/azureml/executionlogs.txt" {

@@ -24,14 +24,23 @@ pub struct Host {
 impl Host {
     /// Starts a server on a free port and waits until it answers.
     pub fn start(folder: &Path) -> Result<Host, Failure> {
+        Host::start_with(folder, "127.0.0.1:0", &[])
+    }
+
+    /// The same on an address of the user's, with further flags of `serve`.
+    pub fn start_with(folder: &Path, listen: &str, flags: &[&str]) -> Result<Host, Failure> {
         let exe = std::env::current_exe().map_err(|error| {
             Failure::failed(format!("this program's own file is unknown: {error}"))
         })?;
         let log = folder.join("server.log");
         let data = folder.join("data");
         output::say(&format!(
-            "$ zaffre serve --data {} --listen 127.0.0.1:0",
-            data.display()
+            "$ zaffre serve --data {} --listen {listen}{}",
+            data.display(),
+            flags
+                .iter()
+                .map(|flag| format!(" {flag}"))
+                .collect::<String>()
         ));
         let mut child = Command::new(&exe)
             .args([
@@ -39,10 +48,11 @@ impl Host {
                 "--no-register",
                 "--stop-tasks",
                 "--listen",
-                "127.0.0.1:0",
+                listen,
                 "--data",
             ])
             .arg(&data)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(&log).map_err(about(&log))?)
@@ -78,6 +88,22 @@ impl Host {
 
     /// Shows a command and runs it; its results are for the user's eyes.
     pub fn step(&self, title: &str, args: &[&str]) -> Result<(), Failure> {
+        Host::shown(title, "zaffre", args, &mut self.command(args))
+    }
+
+    /// The same for another program, in the folder of the quickstart.
+    pub fn program(&self, title: &str, program: &str, args: &[&str]) -> Result<(), Failure> {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.folder);
+        Host::shown(title, program, args, &mut command)
+    }
+
+    fn shown(
+        title: &str,
+        program: &str,
+        args: &[&str],
+        command: &mut Command,
+    ) -> Result<(), Failure> {
         let shown: Vec<String> = args
             .iter()
             .map(|arg| {
@@ -88,15 +114,14 @@ impl Host {
                 }
             })
             .collect();
-        output::say(&format!("# {title}\n$ zaffre {}", shown.join(" ")));
-        let status = self
-            .command(args)
+        output::say(&format!("# {title}\n$ {program} {}", shown.join(" ")));
+        let status = command
             .stdin(Stdio::null())
             .status()
-            .map_err(about(&self.exe))?;
+            .map_err(about(Path::new(program)))?;
         if !status.success() {
             return Err(Failure::failed(format!(
-                "`zaffre {}` ended with {status}",
+                "`{program} {}` ended with {status}",
                 shown.join(" ")
             )));
         }
@@ -136,12 +161,20 @@ impl Host {
     }
 
     /// Deletes the cluster and stops the server; after a failure only the latter, which ends the nodes too.
-    pub fn stop(mut self, well: bool) -> Result<(), Failure> {
-        if well {
-            self.step(
+    pub fn stop(self, well: bool) -> Result<(), Failure> {
+        self.stop_with(
+            well,
+            (
                 "the cluster is deleted",
                 &["compute", "delete", "-n", CLUSTER, "--yes"],
-            )?;
+            ),
+        )
+    }
+
+    /// The same with a last step of one's own.
+    pub fn stop_with(mut self, well: bool, last: (&str, &[&str])) -> Result<(), Failure> {
+        if well {
+            self.step(last.0, last.1)?;
         }
         self.end();
         Ok(())

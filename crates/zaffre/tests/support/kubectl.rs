@@ -124,6 +124,11 @@ fn fetched(version: &str) -> Option<Kubectl> {
 }
 
 impl Kubectl {
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A command against a server, with a home of its own.
     pub fn command(&self, server: &Server) -> Command {
         let home = server.folder.join(format!("home-{}", self.name));
