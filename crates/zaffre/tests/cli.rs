@@ -5,14 +5,14 @@ mod support;
 
 use std::{fs, process::Command};
 use support::{
-    Server, ZAFFRE, repository,
+    SEEDS_NODE, Server, ZAFFRE, repository,
     transcript::{self, copy},
 };
 
 fn play(name: &str) {
     let path = transcript::path("cli", name);
     let script = fs::read_to_string(&path).unwrap();
-    let server = Server::start();
+    let server = Server::start_with(&SEEDS_NODE);
     for kind in ["hello", "quickstart"] {
         let from = repository().join("examples").join(kind);
         copy(&from, &server.folder.join(kind));

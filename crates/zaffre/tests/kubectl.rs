@@ -17,7 +17,13 @@ use support::{
 
 /// The server of a script, with the files that the seeds name and those of the script.
 fn prepared(name: &str) -> Server {
-    let server = Server::start();
+    // A node that holds whatever is written: warnings about one that does not would differ from machine to machine.
+    let server = Server::start_with(&[
+        "--node-label",
+        "mylabel=mylabelvalue",
+        "--node-device",
+        "nvidia.com/gpu=8",
+    ]);
     for file in ["my_instance_type.yaml", "my_instance_type_list.yaml"] {
         let from = shared("fixtures/seed").join(file);
         fs::copy(from, server.folder.join(file)).unwrap();

@@ -4,22 +4,15 @@ mod support;
 
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
-use support::{Server, kubectl, shared};
+use support::{SEEDS_NODE, Server, kubectl, shared};
 
 const SOON: Duration = Duration::from_secs(60);
-/// What the seeds' manifests and the article's server ask for.
-const FLAGS: [&str; 4] = [
-    "--node-label",
-    "mylabel=mylabelvalue",
-    "--node-device",
-    "nvidia.com/gpu=1",
-];
 const SINGLE: &str = "fixtures/seed/my_instance_type.yaml";
 const LIST: &str = "fixtures/seed/my_instance_type_list.yaml";
 
 /// A server with the seeds' labels and a compute `k8s`.
 fn attached() -> Server {
-    let server = Server::start_with(&FLAGS);
+    let server = Server::start_with(&SEEDS_NODE);
     server.ok(&[
         "compute",
         "attach",
@@ -63,7 +56,7 @@ fn job_file(server: &Server, seed: &str, instance_type: Option<&str>) {
 
 #[test]
 fn the_seeds_types_and_job_run_on_this_machine() {
-    let server = Server::start_with(&FLAGS);
+    let server = Server::start_with(&SEEDS_NODE);
     let built_in = server.ok(&["instance-type", "list", "-o", "json"]);
     assert_eq!(json(&built_in)[0]["name"], "defaultinstancetype");
     let kubectls = kubectl::all("the seeds' `kubectl apply`");

@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn a_device_is_a_known_name_and_a_whole_number() {
         let device = |text: &str| devices(&given(&[text])).unwrap_err();
-        for wrong in ["", "-1", "1.5", "x", "+1", "1000001", "99999999999"] {
+        for wrong in ["", "-1", "1.5", "x", "+1", "1000000", "99999999999"] {
             assert_eq!(
                 device(&format!("nvidia.com/gpu={wrong}")).message,
                 format!(
-                    "--node-device nvidia.com/gpu={wrong}: `{wrong}` is not a whole number from 0 to 1000000"
+                    "--node-device nvidia.com/gpu={wrong}: `{wrong}` is not a whole number from 0 to 999999"
                 )
             );
         }

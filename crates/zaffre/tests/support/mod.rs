@@ -21,6 +21,14 @@ use std::{
 /// The program under test.
 pub const ZAFFRE: &str = env!("CARGO_BIN_EXE_zaffre");
 
+/// What the seeds' instance types ask of a node.
+pub const SEEDS_NODE: [&str; 4] = [
+    "--node-label",
+    "mylabel=mylabelvalue",
+    "--node-device",
+    "nvidia.com/gpu=1",
+];
+
 /// The root of the repository.
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
