@@ -56,7 +56,7 @@ fn play(name: &str) {
     }
 }
 
-/// Ages and the files of `diff` differ from run to run.
+/// Ages and the files of `diff` differ from run to run, what a warning says of this machine from one to another.
 fn masked(played: &str) -> String {
     let mut out = String::new();
     let mut aged = false;
@@ -68,6 +68,10 @@ fn masked(played: &str) -> String {
         }
         if line.contains("LIVE-") || line.contains("MERGED-") {
             out.push_str(&format!("{} FILES", line.get(..5).unwrap_or_default()));
+        } else if let Some((says, _)) = line.split_once(" (")
+            && line.starts_with("! Warning: ")
+        {
+            out.push_str(&format!("{says} (NODES)"));
         } else if aged {
             out.push_str(&without_age(line));
         } else {
