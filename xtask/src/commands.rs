@@ -1,4 +1,4 @@
-//! The short commands: the simulation on demand, golden stories, benchmarks.
+//! The short commands: the simulation on demand, golden stories, the definition for Kubernetes, benchmarks.
 
 use crate::cargo::{cargo, metadata, root, run};
 use anyhow::{Result, bail};
@@ -22,6 +22,21 @@ pub fn sim(seeds: Option<u64>, from: Option<u64>) -> Result<()> {
 pub fn stories() -> Result<()> {
     run(cargo(&["test", "-p", "plan", "--test", "stories"]).env("ZAFFRE_BLESS", "1"))?;
     println!("the transcripts are written; git diff shows what decisions changed");
+    Ok(())
+}
+
+/// Writes the definition of instance types for Kubernetes anew; a test of `wire` compares the file with the rules.
+pub fn crdgen() -> Result<()> {
+    let file = root().join("deploy/crd/instancetypes.yaml");
+    let output = cargo(&["run", "--quiet", "-p", "wire", "--example", "crdgen"])
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("the example crdgen of wire failed: {}", output.status);
+    }
+    std::fs::create_dir_all(root().join("deploy/crd"))?;
+    std::fs::write(&file, output.stdout)?;
+    println!("{} is written", file.display());
     Ok(())
 }
 

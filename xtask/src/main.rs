@@ -14,6 +14,7 @@
 mod cargo;
 mod commands;
 mod deny;
+mod kube;
 mod leftover;
 mod python;
 mod steps;
@@ -32,10 +33,18 @@ usage: cargo xtask COMMAND
                              FILTER: run only the tests whose name contains it
   tidy                       compare the sources with the rules written in ARCHITECTURE.md and STYLE.md
   sim [--seeds N] [--from S] the seeded simulation, optimised; N seeds starting at seed S
+  crdgen                     write deploy/crd/instancetypes.yaml anew from the rules of instance types
   stories                    write the golden story transcripts anew; read the diff before you commit it
   bench                      the benchmarks of every crate that has them
   bench whole [PART]         what a user gets, through a release server, beside peers and floors of the same run
-                             PART: starts, commands, files, dispatch or restart alone";
+                             PART: starts, commands, files, dispatch or restart alone
+  kube up [--nodes real|none] [--fake N] [--state DIR]
+                             a throw-away Kubernetes; prints the export of KUBECONFIG. Default: a real node when this
+                             machine can run one
+  kube down [--state DIR]    ends all of it
+  kube check                 a Kubernetes of its own: up, does it work, down, is nothing left
+  kube build                 only builds the programs, and prints their folder
+  kube kubectl [VERSION]     prints the path of a stock kubectl";
 
 /// What was asked for, before anything runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,11 +59,13 @@ enum Command {
         seeds: Option<u64>,
         from: Option<u64>,
     },
+    Crdgen,
     Stories,
     Bench,
     BenchWhole {
         part: Option<whole::Part>,
     },
+    Kube(kube::Kube),
 }
 
 /// Reads the arguments after the program's name. The error is one line for stderr.
@@ -66,9 +77,11 @@ fn parse(args: &[&str]) -> Result<Command, String> {
         "test" => parse_test(rest),
         "sim" => parse_sim(rest),
         "tidy" => no_arguments(name, rest).map(|()| Command::Tidy),
+        "crdgen" => no_arguments(name, rest).map(|()| Command::Crdgen),
         "stories" => no_arguments(name, rest).map(|()| Command::Stories),
         "bench" if rest.first() == Some(&"whole") => parse_whole(&rest[1..]),
         "bench" => no_arguments(name, rest).map(|()| Command::Bench),
+        "kube" => kube::parse(rest).map(Command::Kube),
         "help" | "--help" | "-h" => Ok(Command::Help),
         other => Err(format!("unknown command {other:?}")),
     }
@@ -149,9 +162,11 @@ fn main() -> ExitCode {
         Command::Test { quick, filter } => test::run(quick, filter.as_deref()),
         Command::Tidy => tidy::run(),
         Command::Sim { seeds, from } => commands::sim(seeds, from),
+        Command::Crdgen => commands::crdgen(),
         Command::Stories => commands::stories(),
         Command::Bench => commands::bench(),
         Command::BenchWhole { part } => whole::whole(part),
+        Command::Kube(command) => kube::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

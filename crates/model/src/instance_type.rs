@@ -11,7 +11,10 @@
 mod rule;
 mod selector;
 
-pub use rule::{FaultKind, RULES, Rule, RuleRow, TypeFault, key_message, order_message};
+pub use rule::{
+    FaultKind, RULES, Rule, RuleRow, TypeFault, is_label_key, is_label_value, key_message,
+    name_faults, order_message,
+};
 pub use selector::{SelectorConflict, SelectorMode, merge_selectors};
 
 use serde::{Deserialize, Serialize};

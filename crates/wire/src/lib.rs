@@ -4,6 +4,7 @@
 //! of quantities and the rules of names are shared by every way in and out. See ARCHITECTURE.md.
 
 pub mod arm;
+pub mod crd;
 pub mod metrics;
 pub mod names;
 pub mod places;

@@ -347,13 +347,14 @@ impl fmt::Display for TypeFault {
 }
 impl std::error::Error for TypeFault {}
 
-/// The words of `SelectorKey` with the key. The definition for Kubernetes passes the expression that yields it.
+/// The words of `SelectorKey` with the key, for a reader that knows where the key stands.
 pub fn key_message(key: &str) -> String {
     let key = format!("key \"{key}\"");
     Rule::SelectorKey.message().replacen("every key", &key, 1)
 }
 
-/// The words of `CpuOrder` and `MemoryOrder` with the values; `what` is `cpu` or `memory`. See `key_message`.
+/// The words of `CpuOrder` and `MemoryOrder` with the values; `what` is `cpu` or `memory`. The definition for
+/// Kubernetes passes the expressions that yield the values.
 pub fn order_message(what: &str, request: &str, limit: &str) -> String {
     format!("the {what} request ({request}) must not be above the {what} limit ({limit})")
 }
@@ -379,12 +380,21 @@ pub(super) fn name(faults: &mut Faults, name: &str) {
     if name.is_empty() {
         return fault(faults, Rule::NameMissing, PATH, None);
     }
+    for rule in name_faults(name) {
+        fault(faults, rule, PATH, Some(quoted(name)));
+    }
+}
+
+/// The rules of DNS subdomains that a text breaks.
+pub fn name_faults(name: &str) -> Vec<Rule> {
+    let mut broken = Vec::new();
     if name.len() > MAX_SUBDOMAIN {
-        fault(faults, Rule::NameLength, PATH, Some(quoted(name)));
+        broken.push(Rule::NameLength);
     }
     if !labels_of_dns(name) {
-        fault(faults, Rule::Name, PATH, Some(quoted(name)));
+        broken.push(Rule::Name);
     }
+    broken
 }
 
 /// Longest DNS subdomain.
@@ -415,7 +425,13 @@ fn label_text(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
 }
 
-fn label_key(key: &str) -> bool {
+/// Is this a value that a label can have: letters, digits, `-`, `_` and `.`, or nothing?
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || (value.len() <= MAX_LABEL_VALUE && label_text(value))
+}
+
+/// Is this a key that a label can have: a name, or a domain, `/` and a name?
+pub fn is_label_key(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, key),
@@ -425,32 +441,21 @@ fn label_key(key: &str) -> bool {
         && label_text(name)
 }
 
-/// Of several wrong keys the smallest is named, as the rule in Kubernetes does.
+/// The wrong key is not named: a rule that did would cost more than Kubernetes allows. `key_message` names it.
 pub(super) fn selector(faults: &mut Faults, selector: &BTreeMap<Box<str>, Box<str>>) {
     const PATH: &str = "spec.nodeSelector";
     if selector.len() > MAX_SELECTOR {
         let size = selector.len().to_string();
         fault(faults, Rule::SelectorSize, PATH, Some(size.into()));
     }
-    if let Some(key) = selector.keys().find(|key| !label_key(key)) {
-        // Kubernetes falls back to the plain message when the one with the key has several lines.
-        if key.contains(['\n', '\r']) {
-            fault(faults, Rule::SelectorKey, PATH, None);
-        } else {
-            say(
-                faults,
-                Rule::SelectorKey,
-                PATH,
-                None,
-                key_message(key).into(),
-            );
-        }
+    if selector.keys().any(|key| !is_label_key(key)) {
+        fault(faults, Rule::SelectorKey, PATH, None);
     }
     for (key, value) in selector {
         if value.chars().count() > MAX_LABEL_VALUE {
             let path = format!("{PATH}.{key}");
             fault(faults, Rule::SelectorValueLength, &path, None);
-        } else if !value.is_empty() && !label_text(value) {
+        } else if !is_label_value(value) {
             let path = format!("{PATH}[{key}]");
             fault(faults, Rule::SelectorValue, &path, Some(quoted(value)));
         }

@@ -237,8 +237,12 @@ fn r27_a_selector_has_legal_labels() {
     assert_eq!(
         with("-a", "b"),
         [
-            r#"spec.nodeSelector: Invalid value: key "-a" must be a label key, such as "mylabel" or "example.com/mylabel""#
+            r#"spec.nodeSelector: Invalid value: every key must be a label key, such as "mylabel" or "example.com/mylabel""#
         ]
+    );
+    assert_eq!(
+        key_message("-a"),
+        r#"key "-a" must be a label key, such as "mylabel" or "example.com/mylabel""#
     );
     assert_eq!(
         with("gpu", "a b"),

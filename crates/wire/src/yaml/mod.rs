@@ -22,12 +22,12 @@ mod kind;
 mod limits;
 mod load;
 mod reference;
-mod report;
+pub(crate) mod report;
 mod resources;
 mod scalar;
 mod set;
-mod text;
-mod tree;
+pub(crate) mod text;
+pub(crate) mod tree;
 
 pub use compute::{DEFAULT_IDLE_SECONDS, DEFAULT_MAX_INSTANCES, DEFAULT_SIZE};
 pub use diagnostic::{Diagnostic, Place};
@@ -37,3 +37,8 @@ pub use effective::render;
 pub use load::{DEFAULT_LOCATION, LoadOptions, Refused, load, load_flags};
 pub use report::Files;
 pub use set::Override;
+
+/// The YAML of a value in block style.
+pub(crate) fn block_yaml(value: &serde_json::Value) -> String {
+    emit::yaml(value, &|_| None)
+}

@@ -12,7 +12,7 @@ const MAX_ERRORS: usize = 50;
 
 /// A position in one of the texts that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At {
+pub(crate) struct At {
     /// Index of the text: the file, a flag, or a file beside it.
     pub source: u16,
     /// Line, from 1.
@@ -22,7 +22,7 @@ pub(super) struct At {
 }
 
 /// A text that places point into.
-pub(super) enum Source {
+pub(crate) enum Source {
     File { name: String, text: String },
     Flag(String),
 }
@@ -31,7 +31,7 @@ pub(super) enum Source {
 pub type Files<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
 
 /// The gathering place of one load. Shared by reference, so that readers of nested maps need no exclusive borrow.
-pub(super) struct Report<'a> {
+pub(crate) struct Report<'a> {
     sources: RefCell<Vec<Source>>,
     errors: RefCell<Vec<(At, Diagnostic)>>,
     more_errors: Cell<usize>,

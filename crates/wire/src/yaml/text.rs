@@ -5,7 +5,7 @@
 
 /// Why bytes are not the text of a YAML file. Line and column count from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotText {
+pub(crate) struct NotText {
     pub line: u32,
     pub column: u32,
     pub message: String,
@@ -13,10 +13,10 @@ pub(super) struct NotText {
 }
 
 /// A larger file is refused: the largest honest one has a few kilobytes.
-pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The text of a file, without its byte order mark (T1, T2).
-pub(super) fn decode(bytes: &[u8]) -> Result<&str, NotText> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<&str, NotText> {
     let refuse = |message: String, hint: Option<String>| NotText {
         line: 1,
         column: 1,

@@ -12,18 +12,20 @@ use std::collections::HashMap;
 const MAX_NODES: usize = 10_000;
 /// Bytes of text that a file may have once its aliases are followed.
 const MAX_TEXT: usize = 4 * MAX_FILE_BYTES;
+/// Documents of a file that may have several.
+const MAX_DOCUMENTS: usize = 1_000;
 /// Levels of maps and lists inside each other; the deepest field of Azure's schemas has six.
 const MAX_DEPTH: usize = 32;
 
 /// One node of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub at: At,
     pub value: Value,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Nothing after the colon, `~` or `null`.
     Null,
     /// A scalar as written (Y1); `plain` when it stood without quotes.
@@ -37,7 +39,7 @@ pub(super) enum Value {
 
 /// One key of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub key: String,
     pub at: At,
     pub node: Node,
@@ -45,7 +47,7 @@ pub(super) struct Entry {
 
 /// Why a text is no tree.
 #[derive(Debug, PartialEq)]
-pub(super) struct Malformed {
+pub(crate) struct Malformed {
     pub at: At,
     pub message: String,
     pub hint: Option<String>,
@@ -130,71 +132,84 @@ enum Items {
 
 struct Builder {
     source: u16,
+    /// Documents that the text may have.
+    documents: usize,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
     text: usize,
-    root: Option<Node>,
+    roots: Vec<Node>,
 }
 
 /// The tree of a text with exactly one document. `source` becomes part of every place.
-pub(super) fn parse(text: &str, source: u16) -> Result<Node, Malformed> {
-    let mut builder = Builder {
-        source,
-        open: Vec::new(),
-        anchors: HashMap::new(),
-        nodes: 0,
-        text: 0,
-        root: None,
-    };
-    let start = At {
-        source,
-        line: 1,
-        column: 1,
-    };
-    let mut documents = 0;
-    for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| syntax(&error, source))?;
-        match event {
-            Event::DocumentStart(..) => {
-                documents += 1;
-                if documents > 1 {
-                    return Err(Malformed::new(
-                        builder.at(&span),
-                        "a second document begins here; a file holds one",
-                    ));
-                }
-            }
-            Event::Scalar(text, style, anchor, tag) => {
-                let at = builder.at(&span);
-                builder.scalar(at, text.into_owned(), style, anchor, tag.as_deref())?;
-            }
-            Event::SequenceStart(_, anchor, tag) => {
-                builder.begin(&span, anchor, tag.as_deref(), Items::List(Vec::new()))?;
-            }
-            Event::MappingStart(_, anchor, tag) => {
-                let items = Items::Map {
-                    entries: Vec::new(),
-                    key: None,
-                    merges: Vec::new(),
-                };
-                builder.begin(&span, anchor, tag.as_deref(), items)?;
-            }
-            Event::SequenceEnd | Event::MappingEnd => builder.end()?,
-            Event::Alias(anchor) => builder.alias(&span, anchor)?,
-            _ => {}
-        }
-    }
-    match builder.root {
+pub(crate) fn parse(text: &str, source: u16) -> Result<Node, Malformed> {
+    let mut builder = Builder::new(source, 1);
+    let mut documents = builder.read(text)?;
+    match documents.pop() {
         None
         | Some(Node {
             value: Value::Null, ..
-        }) => Err(Malformed::new(start, "the file is empty")),
+        }) => Err(Malformed::new(place(source, 1, 0), "the file is empty")),
         Some(root) => Ok(root),
     }
 }
 
+/// The trees of a text with several documents; those without content are left out.
+pub(crate) fn parse_all(text: &str, source: u16) -> Result<Vec<Node>, Malformed> {
+    let mut documents = Builder::new(source, MAX_DOCUMENTS).read(text)?;
+    documents.retain(|root| root.value != Value::Null);
+    Ok(documents)
+}
+
 impl Builder {
+    fn new(source: u16, documents: usize) -> Self {
+        Builder {
+            source,
+            documents,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            nodes: 0,
+            text: 0,
+            roots: Vec::new(),
+        }
+    }
+
+    /// Reads all documents; one more than allowed is an error where it begins.
+    fn read(&mut self, text: &str) -> Result<Vec<Node>, Malformed> {
+        let mut documents = 0;
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|error| syntax(&error, self.source))?;
+            match event {
+                Event::DocumentStart(..) => {
+                    documents += 1;
+                    self.anchors.clear();
+                    if documents > self.documents {
+                        return Err(too_many(self.at(&span), self.documents));
+                    }
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    let at = self.at(&span);
+                    self.scalar(at, text.into_owned(), style, anchor, tag.as_deref())?;
+                }
+                Event::SequenceStart(_, anchor, tag) => {
+                    self.begin(&span, anchor, tag.as_deref(), Items::List(Vec::new()))?;
+                }
+                Event::MappingStart(_, anchor, tag) => {
+                    let items = Items::Map {
+                        entries: Vec::new(),
+                        key: None,
+                        merges: Vec::new(),
+                    };
+                    self.begin(&span, anchor, tag.as_deref(), items)?;
+                }
+                Event::SequenceEnd | Event::MappingEnd => self.end()?,
+                Event::Alias(anchor) => self.alias(&span, anchor)?,
+                _ => {}
+            }
+        }
+        Ok(std::mem::take(&mut self.roots))
+    }
+
     fn at(&self, span: &Span) -> At {
         place(self.source, span.start.line(), span.start.col())
     }
@@ -319,7 +334,7 @@ impl Builder {
 
     fn attach(&mut self, node: Node) -> Result<(), Malformed> {
         let Some(open) = self.open.last_mut() else {
-            self.root = Some(node);
+            self.roots.push(node);
             return Ok(());
         };
         match &mut open.items {
@@ -384,6 +399,13 @@ fn place(source: u16, line: usize, column: usize) -> At {
         source,
         line: small(line.max(1)),
         column: small(column.saturating_add(1)),
+    }
+}
+
+fn too_many(at: At, allowed: usize) -> Malformed {
+    match allowed {
+        1 => Malformed::new(at, "a second document begins here; a file holds one"),
+        n => Malformed::new(at, format!("a file holds at most {n} documents")),
     }
 }
 
