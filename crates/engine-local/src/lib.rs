@@ -15,8 +15,10 @@ mod local;
 mod node;
 mod proc;
 mod record;
+mod remote;
 mod resolve;
 mod tree;
 mod uid;
 
 pub use local::{Local, LocalConfig, LocalError};
+pub use remote::{Channel, Remote};

@@ -1,0 +1,391 @@
+//! Nodes and tasks as pods of real clusters: each attached compute has a worker with its watches and its pods.
+//!
+//! The pod of a task runs our own agent (`engine_local`), which connects back to this server and is told what to do; what it
+//! says and what the cluster says of the pod are one task here.
+//!
+//! K1 `observe` and `apply` wait for no cluster; a cluster that does not answer keeps what was seen of it last;
+//! K2 what was started is on disk before it is in a cluster (`record`), so that a new server shows all of it at once.
+
+mod amount;
+mod ask;
+mod attached;
+mod cluster;
+mod connect;
+mod name;
+mod phase;
+mod pod;
+mod record;
+mod shared;
+mod tolerate;
+mod trouble;
+mod watch;
+
+pub use pod::RUN_AS;
+pub use shared::Shared;
+
+use attached::{Attached, Given, Told};
+use model::{
+    Action, ComputeId, Exit, KubernetesSpec, Observed, Phase, TaskId, View, engine::Placement,
+};
+use pod::Settings;
+use port::{Bell, Engine};
+use record::{Record, Records};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::JoinHandle,
+    time::SystemTime,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// How the engine is set up.
+pub struct KubeConfig {
+    /// `kube/` of the server's data folder: records, and what others leave for us (kubeconfigs).
+    pub folder: PathBuf,
+    /// This server's id: a label of everything that it makes.
+    pub server: String,
+    /// Where agents find the server from inside a pod: `https://HOST:PORT`.
+    pub connect: String,
+    /// The image that holds our binary.
+    pub agent_image: String,
+    /// The remote agents' hub.
+    pub remote: engine_local::Remote,
+    /// What a pod's agent gets as files to be let in: its credential and the authority of our certificate.
+    pub credential: shared::Credential,
+}
+
+/// Settings of one compute that no instance type has; `settings.json` beside its kubeconfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Own {
+    /// `zaffre.agent_image`.
+    #[serde(default)]
+    pub agent_image: Option<String>,
+    /// `zaffre.run_as_user`.
+    #[serde(default)]
+    pub run_as_user: Option<u32>,
+}
+
+/// The engine of all attached computes.
+pub struct Kube {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    told: UnboundedSender<Word>,
+    attached: std::sync::Mutex<BTreeMap<ComputeId, (Arc<KubernetesSpec>, Option<SystemTime>)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the engine's thread is told.
+enum Word {
+    Actions(Vec<Action>),
+    Attach(ComputeId, Arc<KubernetesSpec>, PathBuf, Own),
+    Detach(ComputeId),
+    End,
+}
+
+impl Kube {
+    /// Starts the engine: what a server before us had started is shown at once, and found again when its compute is attached.
+    pub fn new(config: KubeConfig, bell: Bell) -> io::Result<Kube> {
+        let records = Records::open(&config.folder.join("tasks"))?;
+        let shared = Arc::new(Shared::new(config.remote, config.credential, bell));
+        let mut waiting: BTreeMap<TaskId, Record> = BTreeMap::new();
+        for record in records.all()? {
+            let what = "its cluster is looked at again".into();
+            shared.show(&record.task, Phase::Preparing { what });
+            waiting.insert(record.task.clone(), record);
+        }
+        let (told, inbox) = unbounded_channel();
+        let settings = Settings {
+            server: config.server,
+            connect: config.connect,
+            agent_image: config.agent_image,
+            run_as: RUN_AS,
+            ..Settings::default()
+        };
+        let manager = Manager {
+            shared: shared.clone(),
+            records,
+            settings,
+            waiting,
+            workers: BTreeMap::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new()
+            .name("engine-kube".into())
+            .spawn(move || {
+                let run = std::panic::AssertUnwindSafe(|| runtime.block_on(manager.serve(inbox)));
+                if std::panic::catch_unwind(run).is_err() {
+                    std::process::abort(); // as the local engine does, and for the same reason
+                }
+            })?;
+        Ok(Kube {
+            shared,
+            folder: config.folder,
+            told,
+            attached: std::sync::Mutex::default(),
+            thread: Some(thread),
+        })
+    }
+
+    fn tell(&self, word: Word) {
+        // An error means that the thread has ended: the server is going.
+        drop(self.told.send(word));
+    }
+
+    /// A compute has a cluster, or another one than before.
+    pub fn attach(&self, id: &ComputeId, spec: &Arc<KubernetesSpec>, kubeconfig: &Path, own: Own) {
+        let (id, spec) = (id.clone(), spec.clone());
+        self.tell(Word::Attach(id, spec, kubeconfig.to_owned(), own));
+    }
+
+    /// A compute has none any more: everything of ours in it goes.
+    pub fn detach(&self, id: &ComputeId) {
+        self.tell(Word::Detach(id.clone()));
+    }
+
+    /// The folder in which the kubeconfig of a compute is looked for.
+    pub fn place(folder: &Path, id: &ComputeId) -> PathBuf {
+        let workspace = id.workspace();
+        // The names passed Azure's rules, none of which allows a slash; one that is dots alone is not a folder.
+        let part = |text: &str| text.to_ascii_lowercase().replace(['/', '\\', '.'], "_");
+        folder
+            .join(part(workspace.subscription.as_str()))
+            .join(part(workspace.group.as_str()))
+            .join(part(workspace.name.as_str()))
+            .join(part(id.name()))
+    }
+
+    /// Attaches and detaches as the view says. Cheap when nothing has changed.
+    pub fn reconcile(&self, view: &View) {
+        let mut attached = self
+            .attached
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut gone: Vec<ComputeId> = attached.keys().cloned().collect();
+        for (id, record) in view.kubernetes.iter() {
+            if !record.spec.attached {
+                continue;
+            }
+            gone.retain(|other| other != id);
+            let folder = Kube::place(&self.folder, id);
+            let kubeconfig = folder.join("kubeconfig");
+            let written = fs::metadata(&kubeconfig).and_then(|m| m.modified()).ok();
+            let now = (record.spec.clone(), written);
+            if attached.get(id).is_some_and(|before| *before == now) {
+                continue;
+            }
+            let own = own(&folder.join("settings.json"));
+            self.attach(id, &record.spec, &kubeconfig, own);
+            attached.insert(id.clone(), now);
+        }
+        for id in gone {
+            self.detach(&id);
+            attached.remove(&id);
+        }
+    }
+
+    /// What the server's route hands connections of agents to.
+    pub fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+}
+
+/// Reads the settings of a compute; a file that is wrong is named and not followed.
+fn own(path: &Path) -> Own {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
+            tracing::warn!("{}: {e}", path.display());
+            Own::default()
+        }),
+        Err(_) => Own::default(),
+    }
+}
+
+impl Engine for Kube {
+    fn observe(&self) -> Observed {
+        self.shared.observe()
+    }
+    fn apply(&self, actions: Vec<Action>) {
+        if !actions.is_empty() {
+            self.tell(Word::Actions(actions));
+        }
+    }
+}
+
+impl Drop for Kube {
+    /// Pods go on.
+    fn drop(&mut self) {
+        self.tell(Word::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The engine's thread: hands words to the workers, and keeps tasks of computes that are not attached.
+struct Manager {
+    shared: Arc<Shared>,
+    records: Records,
+    settings: Settings,
+    waiting: BTreeMap<TaskId, Record>,
+    workers: BTreeMap<ComputeId, Worker>,
+}
+
+struct Worker {
+    told: UnboundedSender<Told>,
+    kubeconfig: (PathBuf, Option<SystemTime>, Own, Box<str>),
+    thread: tokio::task::JoinHandle<()>,
+    tasks: std::collections::BTreeSet<TaskId>,
+}
+
+impl Manager {
+    async fn serve(mut self, mut inbox: UnboundedReceiver<Word>) {
+        // Workers live on this thread: one processor's worth of work is more than all clusters give.
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                while let Some(word) = inbox.recv().await {
+                    match word {
+                        Word::Actions(actions) => {
+                            for action in actions {
+                                self.act(action);
+                            }
+                        }
+                        Word::Attach(id, spec, path, own) => self.attach(id, spec, path, own),
+                        Word::Detach(id) => {
+                            if let Some(worker) = self.workers.remove(&id) {
+                                drop(worker.told.send(Told::Detach));
+                            }
+                        }
+                        Word::End => break,
+                    }
+                }
+            })
+            .await;
+    }
+
+    fn attach(&mut self, id: ComputeId, spec: Arc<KubernetesSpec>, path: PathBuf, own: Own) {
+        let written = fs::metadata(&path).and_then(|m| m.modified()).ok();
+        let key = (path.clone(), written, own.clone(), spec.namespace.clone());
+        if let Some(worker) = self.workers.get_mut(&id)
+            && worker.kubeconfig == key
+        {
+            drop(worker.told.send(Told::Spec(spec)));
+            return;
+        }
+        if let Some(old) = self.workers.remove(&id) {
+            // Another kubeconfig of the same cluster, most likely: the pods stay, the new worker finds them.
+            old.thread.abort();
+            for record in self.records.all().unwrap_or_default() {
+                if old.tasks.contains(&record.task) {
+                    self.waiting.insert(record.task.clone(), record);
+                }
+            }
+        }
+        let mut settings = self.settings.clone();
+        settings.namespace = spec.namespace.to_string();
+        if let Some(image) = own.agent_image {
+            settings.agent_image = image;
+        }
+        if let Some(user) = own.run_as_user {
+            settings.run_as = i64::from(user);
+        }
+        let (told, inbox) = unbounded_channel();
+        let given = Given {
+            id: id.clone(),
+            spec,
+            kubeconfig: path,
+            settings,
+            records: self.records.clone(),
+            shared: self.shared.clone(),
+        };
+        let mut worker = Worker {
+            told,
+            kubeconfig: key,
+            thread: tokio::task::spawn_local(Attached::serve(given, inbox)),
+            tasks: std::collections::BTreeSet::new(),
+        };
+        let mine: Vec<TaskId> = self
+            .waiting
+            .iter()
+            .filter(|(_, record)| record.compute() == Some(&id))
+            .map(|(task, _)| task.clone())
+            .collect();
+        for task in mine {
+            if let Some(record) = self.waiting.remove(&task) {
+                worker.tasks.insert(task);
+                drop(worker.told.send(Told::Start(Box::new(record))));
+            }
+        }
+        self.workers.insert(id, worker);
+    }
+
+    fn worker_of(&self, task: &TaskId) -> Option<&Worker> {
+        self.workers.values().find(|w| w.tasks.contains(task))
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Start(task, placement, spec) => self.start(task, placement, spec),
+            Action::Stop(task) => match self.worker_of(&task) {
+                Some(worker) => drop(worker.told.send(Told::Stop(task))),
+                None if self.waiting.contains_key(&task) => {
+                    self.shared.show(&task, Phase::Exited(Exit::Stopped));
+                }
+                None => {}
+            },
+            Action::Forget(task) => match self.worker_of(&task) {
+                Some(worker) => drop(worker.told.send(Told::Forget(task))),
+                None if self.waiting.contains_key(&task) => {
+                    // Its pod, if there is one, is found by its label should the compute come back.
+                    self.waiting.remove(&task);
+                    self.records.remove(&task);
+                    self.shared.forget(&task);
+                }
+                None => {}
+            },
+            Action::Lend(..) | Action::Ack(..) => self.shared.tell_agent(action),
+            // Nodes of clusters are not pods here yet.
+            Action::AddNode(..) | Action::RemoveNode(_) | Action::Evict(..) | Action::Do(_) => {}
+        }
+    }
+
+    fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<model::TaskSpec>) {
+        let known = self.waiting.contains_key(&task) || self.worker_of(&task).is_some();
+        if known && self.shared.shows(&task) {
+            return;
+        }
+        let record = Record {
+            task: task.clone(),
+            placement,
+            spec,
+            tried: false,
+        };
+        let Some(compute) = record.compute().cloned() else {
+            return;
+        };
+        let why = |text: &str| Phase::Pending { why: text.into() };
+        if let Err(e) = self.records.write(&record) {
+            // Not shown: the control plane asks again (K2).
+            tracing::error!("the record of {task} cannot be written: {e}");
+            return;
+        }
+        match self.workers.get_mut(&compute) {
+            Some(worker) => {
+                worker.tasks.insert(task.clone());
+                self.shared.show(&task, why("its pod is made"));
+                drop(worker.told.send(Told::Start(Box::new(record))));
+            }
+            None => {
+                self.shared
+                    .show(&task, why("its compute has no cluster yet"));
+                self.waiting.insert(task, record);
+            }
+        }
+    }
+}
