@@ -228,6 +228,9 @@ impl Rig {
             variables: BTreeMap::new(),
             confinement: None,
             own_uid: None,
+            labels: Default::default(),
+            devices: Default::default(),
+            node_selector: Default::default(),
         };
         let local = Local::new(config, bell.clone()).map_err(io::Error::other)?;
         let node = NodeId {

@@ -13,7 +13,7 @@ use crate::{
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
-use model::{Action, NodeId, Observed, TaskId};
+use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 use nodes::Node;
 use port::{Bell, Blobs};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -141,13 +141,22 @@ struct Peer {
     node: Option<NodeId>,
 }
 
+/// What tasks are prepared with.
+pub struct Means {
+    /// Where blobs lie.
+    pub blobs: Arc<dyn Blobs>,
+    /// Environments.
+    pub environments: Arc<Environments>,
+    /// Folder of `batch.py`.
+    pub runtime: PathBuf,
+    /// Variables of the server for every job.
+    pub variables: BTreeMap<String, String>,
+}
+
 /// The supervisor's own state.
 pub struct Hub {
     ground: Ground,
-    blobs: Arc<dyn Blobs>,
-    environments: Arc<Environments>,
-    runtime: PathBuf,
-    variables: BTreeMap<String, String>,
+    means: Arc<Means>,
     free_gpus: BTreeSet<u32>,
     shared: Arc<Shared>,
     epoll: OwnedFd,
@@ -172,11 +181,9 @@ impl Hub {
     /// Opens the socket and finds what a server before us left.
     pub fn open(
         ground: Ground,
-        blobs: Arc<dyn Blobs>,
-        environments: Arc<Environments>,
-        runtime: PathBuf,
-        variables: BTreeMap<String, String>,
+        means: Means,
         gpus: Vec<u32>,
+        cluster: ClusterSeen,
         bell: Bell,
     ) -> io::Result<Hub> {
         let listener = with_socket_path(&ground.socket_dir, |path| {
@@ -201,6 +208,10 @@ impl Hub {
         }
         let mut observed = Observed::default();
         observed.marks.all = true;
+        // This machine does not change while we run.
+        observed
+            .clusters
+            .insert_mut(ClusterKey::Embedded, Arc::new(cluster));
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 observed,
@@ -213,10 +224,7 @@ impl Hub {
         let now = Instant::now();
         let mut hub = Hub {
             ground,
-            blobs,
-            environments,
-            runtime,
-            variables,
+            means: Arc::new(means),
             free_gpus: gpus.into_iter().collect(),
             shared,
             epoll,

@@ -9,6 +9,7 @@ pub mod confine;
 pub mod launcher;
 pub mod protocol;
 
+mod cluster;
 mod environment;
 mod hub;
 mod local;
@@ -20,5 +21,6 @@ mod resolve;
 mod tree;
 mod uid;
 
+pub use cluster::OWN_LABELS;
 pub use local::{Local, LocalConfig, LocalError};
 pub use remote::{Channel, Remote};

@@ -6,13 +6,14 @@
 //! living agent of a server before us is reported only after it has told everything, and `Local::new` waits for that.
 
 use crate::{
+    cluster::{Declared, Found, embedded},
     confine::Kind,
     environment::Environments,
-    hub::{Hub, Shared},
+    hub::{Hub, Means, Shared},
     node::Ground,
     proc, uid,
 };
-use model::{Action, BlobPath, Observed};
+use model::{Action, BlobPath, Observed, kubernetes::Labels};
 use port::{Bell, Blobs, Engine};
 use rustix::fs::FlockOperation;
 use std::{
@@ -45,6 +46,12 @@ pub struct LocalConfig {
     pub confinement: Option<Kind>,
     /// Whether user processes get a uid of their own; `None` where it works.
     pub own_uid: Option<bool>,
+    /// Labels of this machine as the node of the embedded cluster, beside its own.
+    pub labels: Labels,
+    /// Its devices by name, in place of those that are found.
+    pub devices: BTreeMap<Box<str>, u32>,
+    /// Where all work on the embedded cluster must run: the extension's node selector.
+    pub node_selector: Labels,
 }
 
 /// Why the engine cannot start.
@@ -103,16 +110,27 @@ impl Local {
         let runtime = at(&data, runtime(&data))?;
 
         let mut report = vec![kind.describe(), isolation];
-        if let Ok((cores, memory)) = proc::machine() {
-            report.push(format!(
-                "machine: {cores} cores and {:.1} GiB stand behind the nominal sizes of all nodes",
-                memory as f64 / f64::from(1 << 30)
-            ));
-        }
+        let (cores, memory) = at(Path::new("/proc/meminfo"), proc::machine())?;
+        report.push(format!(
+            "machine: {cores} cores and {:.1} GiB stand behind the nominal sizes of all nodes",
+            memory as f64 / f64::from(1 << 30)
+        ));
         let gpus = gpus();
         if !gpus.is_empty() {
             report.push(format!("machine: {} GPUs, handed out by index", gpus.len()));
         }
+        let declared = Declared {
+            labels: config.labels,
+            devices: config.devices,
+            node_selector: config.node_selector,
+        };
+        let found = Found {
+            cores,
+            memory,
+            gpus: gpus.len(),
+        };
+        let (cluster, lines) = embedded(declared, &found);
+        report.extend(lines);
 
         let ground = Ground {
             nodes,
@@ -126,15 +144,13 @@ impl Local {
             confinement: kind,
         };
         let environments = Arc::new(Environments::new(home, runtime.clone(), own_uid));
-        let hub = Hub::open(
-            ground,
-            config.blobs,
+        let means = Means {
+            blobs: config.blobs,
             environments,
             runtime,
-            config.variables,
-            gpus,
-            bell,
-        );
+            variables: config.variables,
+        };
+        let hub = Hub::open(ground, means, gpus, cluster, bell);
         let hub = at(&data, hub)?;
         let shared = hub.shared();
         let thread = std::thread::Builder::new()

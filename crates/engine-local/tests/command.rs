@@ -520,6 +520,9 @@ fn a_second_server_on_the_folder_is_refused() {
         variables: Default::default(),
         confinement: None,
         own_uid: None,
+        labels: Default::default(),
+        devices: Default::default(),
+        node_selector: Default::default(),
     };
     let refused = engine_local::Local::new(config, port::Bell::new());
     assert!(matches!(refused, Err(engine_local::LocalError::InUse(_))));
@@ -537,6 +540,9 @@ fn a_node_whose_agent_cannot_start_is_broken_and_can_be_removed() {
         variables: Default::default(),
         confinement: None,
         own_uid: None,
+        labels: Default::default(),
+        devices: Default::default(),
+        node_selector: Default::default(),
     };
     rig.local = Some(engine_local::Local::new(config, rig.bell.clone()).unwrap());
     let id = support::node(0);

@@ -13,7 +13,7 @@ mod selector;
 
 pub use rule::{
     FaultKind, RULES, Rule, RuleRow, TypeFault, is_label_key, is_label_value, key_message,
-    name_faults, order_message,
+    label_fault, name_faults, order_message,
 };
 pub use selector::{SelectorConflict, SelectorMode, merge_selectors};
 

@@ -167,6 +167,15 @@ pub struct ServeArgs {
     /// On SIGTERM and SIGINT stop the running tasks too, instead of leaving them to the next start
     #[arg(long)]
     pub stop_tasks: bool,
+    /// Label of this machine as the node of the embedded cluster; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub node_label: Vec<String>,
+    /// Device of that node, such as `nvidia.com/gpu=1`, in place of those found; may be given several times
+    #[arg(long, value_name = "NAME=COUNT")]
+    pub node_device: Vec<String>,
+    /// Label that the node of all work on the embedded cluster must carry; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub node_selector: Vec<String>,
 }
 
 /// `zaffre quickstart`.

@@ -6,6 +6,7 @@
 
 mod folder;
 mod listen;
+mod node;
 mod tls;
 
 use crate::{
@@ -18,7 +19,7 @@ use api::{Api, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use folder::Folder;
 use listen::Port;
-use model::{Action, Workspace};
+use model::{Action, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -59,13 +60,14 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Failure> {
     let folder = Folder::of(held);
+    let machine = Declared::of(args)?;
     // The port first: a busy one is the commonest mistake and must leave nothing behind.
     let port = Port::open(&args.listen).await?;
     let address = port.address;
     let tls = tls::config(&folder, &names(args, address))?;
     let token = folder.token()?;
     let sas = SasKey::new(folder.sas_key()?);
-    let started = start(held)?;
+    let started = start(held, machine)?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -134,8 +136,25 @@ struct Started {
     report: Vec<String>,
 }
 
+/// What is declared of this machine as the node of the embedded cluster.
+struct Declared {
+    labels: Labels,
+    devices: BTreeMap<Box<str>, u32>,
+    node_selector: Labels,
+}
+
+impl Declared {
+    fn of(args: &ServeArgs) -> Result<Declared, Failure> {
+        Ok(Declared {
+            labels: node::own_labels(&args.node_label)?,
+            devices: node::devices(&args.node_device)?,
+            node_selector: node::labels("--node-selector", &args.node_selector)?,
+        })
+    }
+}
+
 /// Makes the adapters and starts the loop.
-fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
+fn start(held: &Arc<store::DataFolder>, machine: Declared) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
     let store = Arc::new(
@@ -155,6 +174,9 @@ fn start(held: &Arc<store::DataFolder>) -> Result<Started, Failure> {
         variables: BTreeMap::new(),
         confinement: None,
         own_uid: None,
+        labels: machine.labels,
+        devices: machine.devices,
+        node_selector: machine.node_selector,
     };
     let engine = Arc::new(
         engine_local::Local::new(config, bell.clone())

@@ -3,7 +3,7 @@
 //! E1 a parcel is shown once and in order, however often an agent sends it;
 //! E2 an acknowledgement drops parcels here at once; the agent hears of it with the next message.
 
-use super::{Hub, News};
+use super::{Hub, Means, News};
 use crate::{
     environment::Prepared,
     protocol::{Down, Held, Report, Stage},
@@ -143,21 +143,16 @@ impl Hub {
             .get(&entry.node)
             .map(|n| n.gpus.clone())
             .unwrap_or_default();
-        let environments = self.environments.clone();
-        let (blobs, runtime, variables) = (
-            self.blobs.clone(),
-            self.runtime.clone(),
-            self.variables.clone(),
-        );
+        let means = self.means.clone();
         let id = task.clone();
-        let resolve = move |prepared: Prepared, environments: &crate::environment::Environments| {
+        let resolve = move |prepared: Prepared, means: &Means| {
             let given = resolve::Given {
-                blobs: &blobs,
+                blobs: &means.blobs,
                 python: prepared.python,
                 notes: prepared.notes,
-                runtime: &runtime.join("batch.py"),
-                shims: environments.shims(),
-                variables: &variables,
+                runtime: &means.runtime.join("batch.py"),
+                shims: means.environments.shims(),
+                variables: &means.variables,
                 gpus,
             };
             resolve::order(&id, &held.placement, &held.spec, given).map(Box::new)
@@ -167,9 +162,9 @@ impl Hub {
         let model = spec
             .model
             .as_ref()
-            .and_then(|m| self.blobs.local(&m.source));
-        if let Some(prepared) = environments.ready(&spec, model.as_deref()) {
-            let order = prepared.and_then(|p| resolve(p, &environments));
+            .and_then(|m| means.blobs.local(&m.source));
+        if let Some(prepared) = means.environments.ready(&spec, model.as_deref()) {
+            let order = prepared.and_then(|p| resolve(p, &means));
             return self.prepared(task, order);
         }
         let (shared, task) = (self.shared.clone(), task.clone());
@@ -177,9 +172,10 @@ impl Hub {
             let tell = |what: &str| {
                 shared.news(News::Preparing(task.clone(), what.to_owned()));
             };
-            let order = environments
+            let order = means
+                .environments
                 .build(&spec, model.as_deref(), &tell)
-                .and_then(|p| resolve(p, &environments));
+                .and_then(|p| resolve(p, &means));
             shared.news(News::Prepared(task.clone(), order));
         };
         if let Err(e) = std::thread::Builder::new()

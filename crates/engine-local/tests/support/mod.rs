@@ -86,6 +86,9 @@ pub struct Rig {
     pub bell: port::Bell,
     pub kind: Option<Kind>,
     pub own_uid: Option<bool>,
+    pub labels: BTreeMap<Box<str>, Box<str>>,
+    pub devices: BTreeMap<Box<str>, u32>,
+    pub node_selector: BTreeMap<Box<str>, Box<str>>,
     seen: Observed,
 }
 
@@ -145,6 +148,9 @@ impl Rig {
             bell: port::Bell::new(),
             kind,
             own_uid,
+            labels: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            node_selector: BTreeMap::new(),
             seen: Observed::default(),
         };
         rig.open();
@@ -160,6 +166,9 @@ impl Rig {
             variables: BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), "w".into())]),
             confinement: self.kind.clone(),
             own_uid: self.own_uid,
+            labels: self.labels.clone(),
+            devices: self.devices.clone(),
+            node_selector: self.node_selector.clone(),
         };
         self.local = Some(Local::new(config, self.bell.clone()).unwrap());
     }

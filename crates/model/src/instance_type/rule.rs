@@ -441,6 +441,24 @@ pub fn is_label_key(key: &str) -> bool {
         && label_text(name)
 }
 
+/// What is wrong with a label, by the rules that Kubernetes has for those of its nodes.
+pub fn label_fault(key: &str, value: &str) -> Option<String> {
+    if !is_label_key(key) {
+        return Some(format!(
+            "key `{key}` is not a label: at most {MAX_LABEL_NAME} letters, digits, -, _ and ., the first and the last a letter \
+             or digit, behind an optional domain and a /"
+        ));
+    }
+    if value.chars().count() > MAX_LABEL_VALUE {
+        return Some(format!(
+            "the value of {key} has more than {MAX_LABEL_VALUE} characters"
+        ));
+    }
+    (!value.is_empty() && !label_text(value)).then(|| {
+        format!("value `{value}` is not one of a label: letters, digits, -, _ and ., the first and the last a letter or digit")
+    })
+}
+
 /// R-27. The wrong key is not named: a rule that did would cost more than Kubernetes allows. `key_message` names it.
 pub(super) fn selector(faults: &mut Faults, selector: &BTreeMap<Box<str>, Box<str>>) {
     const PATH: &str = "spec.nodeSelector";
