@@ -5,6 +5,7 @@
 //! H3 an agent that is silent for `SILENCE` is killed, and then absent; silence counts only while we listen ourselves.
 
 mod nodes;
+mod pods;
 mod tasks;
 
 use crate::{
@@ -69,6 +70,7 @@ struct State {
     actions: VecDeque<Action>,
     news: VecDeque<News>,
     settled: bool,
+    evict_pods: bool,
     stop: bool,
 }
 
@@ -103,6 +105,11 @@ impl Shared {
             return;
         }
         self.state().actions.extend(actions);
+        self.wake();
+    }
+    /// Ends every pod.
+    pub fn evict_pods(&self) {
+        self.state().evict_pods = true;
         self.wake();
     }
     /// Ends the hub.
@@ -157,6 +164,8 @@ pub struct Means {
 pub struct Hub {
     ground: Ground,
     means: Arc<Means>,
+    /// Whether this machine has GPUs at all.
+    has_gpus: bool,
     free_gpus: BTreeSet<u32>,
     shared: Arc<Shared>,
     epoll: OwnedFd,
@@ -225,6 +234,7 @@ impl Hub {
         let mut hub = Hub {
             ground,
             means: Arc::new(means),
+            has_gpus: !gpus.is_empty(),
             free_gpus: gpus.into_iter().collect(),
             shared,
             epoll,
@@ -278,10 +288,11 @@ impl Hub {
                 let data = event.data;
                 self.event(data.u64(), now, &mut buffer);
             }
-            let (stop, actions, news) = {
+            let (stop, evict_pods, actions, news) = {
                 let mut state = self.shared.state();
                 (
                     state.stop,
+                    std::mem::take(&mut state.evict_pods),
                     std::mem::take(&mut state.actions),
                     std::mem::take(&mut state.news),
                 )
@@ -291,6 +302,9 @@ impl Hub {
             }
             for action in actions {
                 self.act(action, now);
+            }
+            if evict_pods {
+                self.evict_pods();
             }
             self.on_time(now);
             self.send_all(now);
@@ -469,7 +483,7 @@ impl Hub {
             Action::AddNode(id, spec) => self.add(id, &spec, now),
             Action::RemoveNode(id) => self.let_go(&id, now),
             Action::Evict(id, by) => self.evict(&id, by, now),
-            Action::Start(task, placement, spec) => self.start(task, placement, spec),
+            Action::Start(task, placement, spec) => self.start(task, placement, spec, now),
             Action::Stop(task) => self.stop(&task),
             Action::Lend(task, number, ranges) => self.lend(&task, number, ranges),
             Action::Ack(task, seq) => self.ack(&task, seq),

@@ -22,5 +22,6 @@ mod tree;
 mod uid;
 
 pub use cluster::OWN_LABELS;
+use hub::SILENCE;
 pub use local::{Local, LocalConfig, LocalError};
 pub use remote::{Channel, Remote};

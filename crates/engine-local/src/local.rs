@@ -172,6 +172,11 @@ impl Local {
         })
     }
 
+    /// Takes every pod away with all that it runs, as a lost machine would; their tasks show it. Returns at once.
+    pub fn evict_pods(&self) {
+        self.shared.evict_pods();
+    }
+
     /// What is in force here: limits, isolation, and what stands behind nominal sizes. One line each.
     pub fn report(&self) -> Vec<String> {
         self.report.clone()

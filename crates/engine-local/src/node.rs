@@ -5,11 +5,11 @@
 
 use crate::{
     confine, proc,
-    protocol::NodeConfig,
+    protocol::{NodeConfig, Role},
     record::{self, AGENT_LOG, AgentRecord},
     uid,
 };
-use model::{NodeId, NodeSpec};
+use model::NodeId;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Signal, pidfd_send_signal},
@@ -72,7 +72,8 @@ impl Ground {
     pub fn spawn(
         &self,
         node: &NodeId,
-        spec: &NodeSpec,
+        role: Role,
+        gpus: &[u32],
     ) -> io::Result<(PathBuf, NodeConfig, Child)> {
         let key = key(node);
         let dir = self.nodes.join(&key);
@@ -82,7 +83,8 @@ impl Ground {
             .create(&dir)?;
         let config = NodeConfig {
             node: node.clone(),
-            spec: spec.clone(),
+            role,
+            gpus: gpus.to_vec(),
             socket_dir: self.socket_dir.clone(),
             own_uid: self.own_uid,
             confinement: self.confinement.clone(),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::{io, path::PathBuf, sync::Arc};
 
 /// Version of these messages. Server and agent are one binary, but an adopted agent may be older.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest frame: a parcel with the largest allowed result (64 MiB) and its head.
 pub const MAX_FRAME: usize = 80 << 20;
 
@@ -147,6 +147,8 @@ pub struct Held {
 pub struct Order {
     /// What to run.
     pub work: Work,
+    /// Where, for the log: `on node N`, `in a pod of T on M`.
+    pub place: String,
     /// The Python of its environment.
     pub python: PathBuf,
     /// Folder that is searched last for `python` and `python3`.
@@ -167,8 +169,10 @@ pub struct Order {
     pub memory: u64,
     /// Thousandths of a core, 0 for none.
     pub cpu: u64,
-    /// GPUs of this task by index.
-    pub gpus: Vec<u32>,
+    /// GPUs of this task by index; `None` where the machine has none. A task that was granted none sees none.
+    pub gpus: Option<Vec<u32>>,
+    /// GPUs that were granted, nominal ones too.
+    pub granted_gpus: u32,
     /// Folder of the run's artifacts.
     pub artifacts: PathBuf,
     /// Rank among the tasks that start together.
@@ -242,13 +246,37 @@ pub struct Output {
     pub file: bool,
 }
 
+/// What an agent is to the control plane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// A node of a cluster, which is shown as one.
+    #[serde(rename = "spec")]
+    Node(NodeSpec),
+    /// A pod: the task is shown, the node is not.
+    #[serde(rename = "pod")]
+    Pod(Box<Pod>),
+}
+
+/// The task of a pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pod {
+    /// Which.
+    pub task: TaskId,
+    /// What it is.
+    pub held: Held,
+}
+
 /// What an agent reads from its folder when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// Which node it is.
     pub node: NodeId,
-    /// What it is.
-    pub spec: NodeSpec,
+    /// What it is to the control plane.
+    #[serde(flatten)]
+    pub role: Role,
+    /// GPUs of this machine that it holds, by index.
+    #[serde(default)]
+    pub gpus: Vec<u32>,
     /// Folder of the server's socket.
     pub socket_dir: PathBuf,
     /// Whether user processes get a uid of their own.

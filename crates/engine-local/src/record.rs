@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -31,7 +32,13 @@ pub struct AgentRecord {
 
 fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let beside = folder.join(format!(".{name}"));
-    let mut file = fs::File::create(&beside)?;
+    // The owner's alone: the task of a pod stands in it, with the user's variables (I9).
+    let mut file = fs::File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)?;
     file.write_all(bytes)?;
     fs::rename(beside, folder.join(name))
 }

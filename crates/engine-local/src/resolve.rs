@@ -4,8 +4,9 @@
 
 use crate::protocol::{Input, Order, Output, Pool, Work};
 use model::{
-    BlobPath, TaskId, TaskSpec,
+    BlobPath, Place, Resources, TaskId, TaskSpec,
     engine::{InputSpec, Placement, Program, RowFormat},
+    instance_type::GPU,
 };
 use port::Blobs;
 use std::{
@@ -28,8 +29,8 @@ pub struct Given<'a> {
     pub shims: &'a Path,
     /// Variables of the server for every job.
     pub variables: &'a BTreeMap<String, String>,
-    /// GPUs of the node.
-    pub gpus: Vec<u32>,
+    /// GPUs of the node or pod; `None` where the machine has none.
+    pub gpus: Option<Vec<u32>>,
 }
 
 fn local(blobs: &Arc<dyn Blobs>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
@@ -101,9 +102,17 @@ pub fn order(
             logging_level: pool.logging_level.to_string(),
         }),
     };
+    let (limits, where_) = match &placement.place {
+        Place::On(node) => (&spec.limits, format!("on node {node}")),
+        Place::Matching(pod) => (&pod.limits, format!("in {}", placement.place)),
+    };
+    let mut notes = given.notes;
+    let real = given.gpus.as_ref().map_or(0, Vec::len);
+    notes.extend(nominal(limits, u32::try_from(real).unwrap_or(u32::MAX)));
     let world = u32::try_from(placement.gang.len().max(1)).unwrap_or(u32::MAX);
     Ok(Order {
         work,
+        place: where_,
         python: given.python,
         shims: given.shims.to_path_buf(),
         code: code.transpose()?,
@@ -120,13 +129,25 @@ pub fn order(
             .iter()
             .map(|(k, v)| (k.to_string(), v.to_string()))
             .collect(),
-        memory: spec.limits.memory.0,
-        cpu: spec.limits.cpu.0,
+        memory: limits.memory.0,
+        cpu: limits.cpu.0,
         gpus: given.gpus,
+        granted_gpus: limits.devices.get(GPU).copied().unwrap_or(0),
         artifacts: local(blobs, "artifacts", &spec.artifacts)?,
         rank: rank(task, placement),
         world,
-        notes: given.notes,
+        notes,
+    })
+}
+
+/// Lines about devices that were granted and have no hardware behind them.
+fn nominal(limits: &Resources, real_gpus: u32) -> impl Iterator<Item = String> + '_ {
+    limits.devices.iter().filter_map(move |(name, &granted)| {
+        let real = if &**name == GPU { real_gpus } else { 0 };
+        let nominal = granted.checked_sub(real).filter(|n| *n > 0)?;
+        Some(format!(
+            "{granted} {name} granted, {nominal} of them nominal: no hardware stands behind them"
+        ))
     })
 }
 

@@ -19,7 +19,7 @@ use api::{Api, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use folder::Folder;
 use listen::Port;
-use model::{Action, Workspace, kubernetes::Labels};
+use model::{Action, Phase, TaskSeen, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -105,19 +105,23 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     ended
 }
 
-/// Takes every node away, tasks and all, and waits until they are gone; the next start sees it as a preemption.
-async fn end_nodes(engine: &Arc<dyn Engine>) {
+/// Takes every node and every pod away, tasks and all, and waits until they are gone; the next start sees it as a preemption.
+async fn end_nodes(engine: &engine_local::Local) {
     let begun = tokio::time::Instant::now();
     let now = port::Machine.now();
     loop {
-        let nodes: Vec<_> = engine.observe().nodes.keys().cloned().collect();
-        if nodes.is_empty() {
+        let seen = engine.observe();
+        let nodes: Vec<_> = seen.nodes.keys().cloned().collect();
+        let runs = |task: &Arc<TaskSeen>| !matches!(task.phase, Phase::Exited(_));
+        let tasks = seen.tasks.values().filter(|task| runs(task)).count();
+        if nodes.is_empty() && tasks == 0 {
             return;
         }
         if begun.elapsed() > NODES_LIMIT {
-            tracing::warn!(nodes = nodes.len(), "nodes are left behind");
+            tracing::warn!(nodes = nodes.len(), tasks, "nodes or tasks are left behind");
             return;
         }
+        engine.evict_pods();
         engine.apply(
             nodes
                 .into_iter()
@@ -132,7 +136,7 @@ async fn end_nodes(engine: &Arc<dyn Engine>) {
 struct Started {
     control: Control,
     running: Loop,
-    engine: Arc<dyn Engine>,
+    engine: Arc<engine_local::Local>,
     report: Vec<String>,
 }
 

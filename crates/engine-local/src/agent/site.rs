@@ -265,7 +265,7 @@ impl Site {
             path.to_string_lossy().into_owned(),
         ];
         // Workers take the node's GPUs in turn.
-        let gpus = &self.order.gpus;
+        let gpus = self.order.gpus.as_deref().unwrap_or_default();
         let gpu = (!gpus.is_empty()).then(|| gpus[number as usize % gpus.len()].to_string());
         let extra: Vec<_> = gpu
             .iter()
@@ -586,12 +586,16 @@ fn variables(
         ("MASTER_ADDR", "127.0.0.1"),
         ("MASTER_PORT", &port.to_string()),
         ("AZ_BATCHAI_MPI_MASTER_NODE", "127.0.0.1"),
-        ("AZ_BATCHAI_GPU_COUNT_FOUND", &order.gpus.len().to_string()),
+        (
+            "AZ_BATCHAI_GPU_COUNT_FOUND",
+            &order.granted_gpus.to_string(),
+        ),
     ] {
         set(k, v.into());
     }
-    if !order.gpus.is_empty() {
-        let all: Vec<String> = order.gpus.iter().map(u32::to_string).collect();
+    if let Some(gpus) = &order.gpus {
+        // Also when there are none: those of others are not to be found.
+        let all: Vec<String> = gpus.iter().map(u32::to_string).collect();
         set("CUDA_VISIBLE_DEVICES", all.join(",").into());
     }
     for (name, value) in inputs {

@@ -497,7 +497,7 @@ fn stage(
     tell: &dyn Fn(&str),
 ) -> Result<Box<Staged>, String> {
     let mut log = LogFile::new(order.artifacts.join(log_name(order, node)));
-    for line in std::iter::once(format!("attempt {} on node {node}", id.attempt.0))
+    for line in std::iter::once(format!("attempt {} {}", id.attempt.0, order.place))
         .chain(order.notes.iter().cloned())
     {
         log.write(format!("[zaffre] {line}\n").as_bytes());

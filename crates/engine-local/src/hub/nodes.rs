@@ -4,15 +4,18 @@ use super::{Hub, News, PROCESS, SILENCE, TICK, token};
 use crate::{
     hub::OWN_GAP,
     node,
-    protocol::{Down, NodeConfig, Report},
+    protocol::{Down, NodeConfig, Pod, Report, Role},
     record::{self, AgentRecord},
 };
-use model::{NodeId, NodeSpec, Time, engine::NodeSeen};
+use model::{
+    NodeId, NodeSpec, Time,
+    engine::{Exit, NodeSeen},
+};
 use port::{Clock, Machine};
 use rustix::event::epoll;
 use std::{
     collections::BTreeSet,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::PathBuf,
     process::Child,
     sync::Arc,
@@ -40,13 +43,18 @@ pub struct Node {
     /// When it was last heard, or started.
     pub heard: Instant,
     up: bool,
-    ever_up: bool,
+    /// Whether its agent ever spoke.
+    pub ever_up: bool,
     broken: Option<Box<str>>,
     evict: Option<(Time, Instant)>,
     leave_by: Option<Instant>,
     dying: bool,
     /// GPUs that it holds.
     pub gpus: Vec<u32>,
+    /// The task, when it is a pod.
+    pub pod: Option<Pod>,
+    /// How that ends when its agent is dead.
+    pub end: Option<Exit>,
 }
 
 impl Node {
@@ -67,6 +75,34 @@ impl Node {
             leave_by: None,
             dying: false,
             gpus: Vec::new(),
+            pod: None,
+            end: None,
+        }
+    }
+    fn configure(&mut self, config: NodeConfig) {
+        if let Role::Pod(pod) = &config.role {
+            self.pod = Some(pod.as_ref().clone());
+        }
+        self.config = Some(config);
+    }
+    /// How its dead agent ended, and whether somebody killed it.
+    pub fn how_it_ended(&mut self) -> (String, bool) {
+        let status = self
+            .child
+            .as_mut()
+            .and_then(|c| c.try_wait().ok().flatten());
+        let signal = status.and_then(|s| s.signal());
+        match (status.and_then(|s| s.code()), signal) {
+            (_, Some(signal)) => (format!("was killed by signal {signal}"), true),
+            (Some(code), None) => (format!("ended with exit code {code}"), false),
+            (None, None) => ("ended".to_owned(), false), // another server's child: nobody tells us
+        }
+    }
+    /// What its agent has said on its log, behind a colon.
+    pub fn last_words(&self) -> String {
+        match node::last_words(&self.dir) {
+            words if words.is_empty() => words,
+            words => format!(": {words}"),
         }
     }
     /// As the control plane sees it.
@@ -99,9 +135,15 @@ impl Hub {
             };
             let id = config.node.clone();
             let mut found = Node::new(dir, now);
-            found.config = Some(config);
+            for gpu in &config.gpus {
+                self.free_gpus.remove(gpu);
+            }
+            found.gpus.clone_from(&config.gpus);
+            found.configure(config);
             found.record = record::read_agent(&found.dir);
-            self.dirty_nodes.insert(id.clone());
+            if found.pod.is_none() {
+                self.dirty_nodes.insert(id.clone());
+            }
             match node::living(&found.dir) {
                 Some((_, pidfd)) => {
                     found.ever_up = true;
@@ -131,23 +173,31 @@ impl Hub {
         Ok(())
     }
 
-    /// Brings up a node.
+    /// Brings up a node of a cluster.
     pub fn add(&mut self, id: NodeId, spec: &NodeSpec, now: Instant) {
         if self.nodes.contains_key(&id) {
             return;
         }
+        self.dirty_nodes.insert(id.clone());
+        self.bring_up(id, Role::Node(spec.clone()), spec.size.gpus, now);
+    }
+
+    /// Starts an agent. It gets as many of `gpus` as are free; the others are nominal.
+    pub fn bring_up(&mut self, id: NodeId, role: Role, gpus: u32, now: Instant) {
         let mut new = Node::new(self.ground.nodes.join(node::key(&id)), now);
-        let wanted = usize::try_from(spec.size.gpus).unwrap_or(0);
+        if let Role::Pod(pod) = &role {
+            new.pod = Some(pod.as_ref().clone());
+        }
+        let wanted = usize::try_from(gpus).unwrap_or(0);
         new.gpus = self.free_gpus.iter().copied().take(wanted).collect();
         for gpu in &new.gpus {
             self.free_gpus.remove(gpu);
         }
-        self.dirty_nodes.insert(id.clone());
-        match self.ground.spawn(&id, spec) {
+        match self.ground.spawn(&id, role, &new.gpus) {
             Ok((_, config, child)) => {
                 let pidfd = crate::proc::start_of(child.id())
                     .and_then(|start| crate::proc::open(child.id(), start));
-                new.config = Some(config);
+                new.configure(config);
                 new.child = Some(child);
                 self.nodes.insert(id.clone(), new);
                 match pidfd {
@@ -168,14 +218,16 @@ impl Hub {
     }
 
     fn breaks(&mut self, id: &NodeId, why: &str) {
+        let Some(node) = self.nodes.get(id) else {
+            return;
+        };
+        let why: Box<str> = format!("{why}{}", node.last_words()).into();
+        let message = why.clone();
+        if self.end_pod(id, Exit::NotStarted { message }) {
+            return;
+        }
         if let Some(node) = self.nodes.get_mut(id) {
-            let words = node::last_words(&node.dir);
-            let why = if words.is_empty() {
-                why.to_owned()
-            } else {
-                format!("{why}: {words}")
-            };
-            node.broken = Some(why.into());
+            node.broken = Some(why);
             self.dirty_nodes.insert(id.clone());
         }
     }
@@ -254,8 +306,12 @@ impl Hub {
 
     /// A node and everything it ran are dead (H2).
     pub fn dead(&mut self, id: &NodeId) {
+        self.unsettled.remove(id);
         if let Some(node) = self.nodes.remove(id) {
-            self.free_gpus.extend(node.gpus);
+            self.free_gpus.extend(&node.gpus);
+            if node.pod.is_some() {
+                return self.pod_dead(id, node);
+            }
         }
         let gone: Vec<_> = self
             .tasks
@@ -264,11 +320,9 @@ impl Hub {
             .map(|(task, _)| task.clone())
             .collect();
         for task in gone {
-            self.tasks.remove(&task);
-            self.dirty_tasks.insert(task);
+            self.drop_task(&task);
         }
         self.dirty_nodes.insert(id.clone());
-        self.unsettled.remove(id);
     }
 
     /// A watched process has ended.
@@ -282,6 +336,9 @@ impl Hub {
                 break;
             };
             self.read(peer, now, buffer);
+        }
+        if self.pod_process_ended(&id) {
+            return;
         }
         let Some(node) = self.nodes.get(&id) else {
             return;
@@ -335,7 +392,9 @@ impl Hub {
         if let Some(peer) = self.peers.get_mut(&number) {
             peer.node = Some(id.clone());
         }
-        self.dirty_nodes.insert(id.clone());
+        if self.nodes.get(&id).is_some_and(|n| n.pod.is_none()) {
+            self.dirty_nodes.insert(id.clone());
+        }
         self.send(&id, &Down::Welcome);
         if let Some(left) = notice {
             let in_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
@@ -345,6 +404,7 @@ impl Hub {
         for report in tasks {
             self.reported(&id, report);
         }
+        self.adopt_pod(&id);
         self.after_greeting(&id, &known);
         true
     }
@@ -414,6 +474,7 @@ impl Hub {
             .collect();
         for id in silent {
             tracing::warn!("node {id}: its agent is silent; it is killed");
+            self.pod_silent(&id);
             self.destroy(&id);
         }
     }

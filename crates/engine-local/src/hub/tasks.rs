@@ -3,16 +3,17 @@
 //! E1 a parcel is shown once and in order, however often an agent sends it;
 //! E2 an acknowledgement drops parcels here at once; the agent hears of it with the next message.
 
-use super::{Hub, Means, News};
+use super::{Hub, Means, News, nodes::Node, pods::node_of};
 use crate::{
     environment::Prepared,
     protocol::{Down, Held, Report, Stage},
     resolve,
 };
 use model::{
-    Mailbox, NodeId, Parcel, Phase, Ranges, TaskId, TaskSeen, TaskSpec, engine::Placement,
+    Mailbox, NodeId, Parcel, Phase, Place, Ranges, TaskId, TaskSeen, TaskSpec,
+    engine::{Exit, Placement},
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 /// A task as the hub knows it.
 pub struct Entry {
@@ -26,7 +27,10 @@ pub struct Entry {
     /// Its order is being prepared, or was.
     preparing: bool,
     outcome: Option<Result<Box<crate::protocol::Order>, String>>,
-    stop: bool,
+    /// It was told to stop.
+    pub stop: bool,
+    /// It is shown until its agent is dead, and then no more.
+    pub forgotten: bool,
     sent_lend: u64,
     acked: u64,
     sent_ack: u64,
@@ -41,8 +45,8 @@ fn phase(stage: Stage) -> Phase {
     }
 }
 
-impl Hub {
-    fn entry(&mut self, node: NodeId, held: Option<Arc<Held>>) -> Entry {
+impl Entry {
+    fn new(node: NodeId, held: Option<Arc<Held>>) -> Entry {
         Entry {
             node,
             seen: TaskSeen {
@@ -56,32 +60,52 @@ impl Hub {
             preparing: false,
             outcome: None,
             stop: false,
+            forgotten: false,
             sent_lend: 0,
             acked: 0,
             sent_ack: 0,
             sent_forget: false,
         }
     }
+    /// It has its order, or needs none any more: the copy here goes.
+    pub fn settle(&mut self) {
+        self.outcome = None;
+        self.held = None;
+    }
+}
+
+impl Hub {
+    /// Notes a task; it is shown from now on.
+    pub fn hold(&mut self, task: &TaskId, node: NodeId, held: Option<Arc<Held>>) {
+        self.tasks.insert(task.clone(), Entry::new(node, held));
+        self.dirty_tasks.insert(task.clone());
+    }
+
+    /// A task is shown no more.
+    pub fn drop_task(&mut self, task: &TaskId) {
+        self.tasks.remove(task);
+        self.dirty_tasks.insert(task.clone());
+    }
 
     /// Starts a task.
-    pub fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<TaskSpec>) {
+    pub fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<TaskSpec>, now: Instant) {
         if self.tasks.contains_key(&task) {
             return;
         }
-        let Some(node) = placement.place.node().cloned() else {
-            return;
+        let node = match &placement.place {
+            Place::On(node) => node.clone(),
+            Place::Matching(pod) => node_of(&task, pod),
         };
-        if !self
-            .nodes
-            .get(&node)
-            .is_some_and(super::nodes::Node::takes_tasks)
-        {
+        let takes = self.nodes.get(&node).map(Node::takes_tasks);
+        let pod = placement.place.pod().is_some();
+        if !takes.unwrap_or(pod) {
             return; // the node is gone or does not work: that is what is observed
         }
         let held = Arc::new(Held { placement, spec });
-        let entry = self.entry(node, Some(held));
-        self.tasks.insert(task.clone(), entry);
-        self.dirty_tasks.insert(task.clone());
+        self.hold(&task, node.clone(), Some(held.clone()));
+        if pod {
+            self.add_pod(&node, &task, &held, now);
+        }
         self.announce(&task);
         self.prepare(&task);
     }
@@ -130,7 +154,7 @@ impl Hub {
     }
 
     /// Begins to prepare a task: at once where nothing has to be built, else beside the loop.
-    fn prepare(&mut self, task: &TaskId) {
+    pub fn prepare(&mut self, task: &TaskId) {
         let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
@@ -138,11 +162,8 @@ impl Hub {
             return;
         };
         entry.preparing = true;
-        let gpus = self
-            .nodes
-            .get(&entry.node)
-            .map(|n| n.gpus.clone())
-            .unwrap_or_default();
+        let gpus = self.nodes.get(&entry.node).map(|n| n.gpus.clone());
+        let gpus = self.has_gpus.then(|| gpus.unwrap_or_default());
         let means = self.means.clone();
         let id = task.clone();
         let resolve = move |prepared: Prepared, means: &Means| {
@@ -230,8 +251,10 @@ impl Hub {
                 self.hand_over(&task);
             } else if entry.known {
                 // It had the task and has none of it now: it was forgotten, and the answer got lost.
-                self.tasks.remove(&task);
-                self.dirty_tasks.insert(task);
+                let why = "its agent lost it".into();
+                if !self.end_pod(node, Exit::Lost { why }) {
+                    self.drop_task(&task);
+                }
             } else {
                 self.announce(&task);
             }
@@ -252,7 +275,7 @@ impl Hub {
         let task = report.task.clone();
         if !self.tasks.contains_key(&task) {
             let held: Option<Arc<Held>> = serde_json::from_slice(&report.held).ok().map(Arc::new);
-            let mut entry = self.entry(node.clone(), held);
+            let mut entry = Entry::new(node.clone(), held);
             entry.acked = report.acked;
             entry.seen.mailbox.lent = report.lent;
             entry.sent_lend = report.lent;
@@ -273,9 +296,7 @@ impl Hub {
         if waits {
             self.prepare(&task);
         } else if let Some(entry) = self.tasks.get_mut(&task) {
-            // It has its order: the copy here is no longer needed.
-            entry.outcome = None;
-            entry.held = None;
+            entry.settle();
         }
     }
 
@@ -304,8 +325,7 @@ impl Hub {
     /// A task is forgotten.
     pub fn task_gone(&mut self, node: &NodeId, task: &TaskId) {
         if self.tasks.get(task).is_some_and(|e| e.node == *node) {
-            self.tasks.remove(task);
-            self.dirty_tasks.insert(task.clone());
+            self.drop_task(task);
         }
     }
 
@@ -319,7 +339,11 @@ impl Hub {
         }
         entry.stop = true;
         let node = entry.node.clone();
-        self.send(&node, &Down::Stop(task.clone()));
+        let sent = self.send(&node, &Down::Stop(task.clone()));
+        if !sent && self.nodes.get(&node).is_some_and(|n| !n.ever_up) {
+            // A pod whose agent is not up yet: nothing of it runs that could be asked.
+            self.end_pod(&node, Exit::Stopped);
+        }
     }
 
     /// Gives indices to a task.
@@ -376,6 +400,16 @@ impl Hub {
             return;
         }
         let node = entry.node.clone();
+        match self.nodes.get(&node).map(|n| n.pod.is_some()) {
+            None => return self.drop_task(task), // a pod whose agent is dead already
+            Some(true) => {
+                if let Some(entry) = self.tasks.get_mut(task) {
+                    entry.forgotten = true;
+                }
+                return self.destroy(&node);
+            }
+            Some(false) => {}
+        }
         if self.send(&node, &Down::Forget(task.clone()))
             && let Some(entry) = self.tasks.get_mut(task)
         {

@@ -9,8 +9,8 @@
 use engine_local::{Local, LocalConfig, confine::Kind};
 use model::{
     Action, Attempt, BlobPath, Bytes, Exit, Id, MilliCpu, Millis, NodeId, NodeSeen, NodeSpec,
-    Observed, Parcel, Phase, Ranges, Resources, Size, TaskId, TaskSeen, TaskSpec, Tier, Time,
-    Workspace,
+    Observed, Parcel, Phase, PodSpec, Ranges, Resources, Size, TaskId, TaskSeen, TaskSpec, Tier,
+    Time, Workspace,
     engine::{
         Cause, EnvironmentSpec, InputSpec, Packages, Placement, PoolSpec, Program, RowFormat,
     },
@@ -86,6 +86,7 @@ pub struct Rig {
     pub bell: port::Bell,
     pub kind: Option<Kind>,
     pub own_uid: Option<bool>,
+    pub exe: Option<PathBuf>,
     pub labels: BTreeMap<Box<str>, Box<str>>,
     pub devices: BTreeMap<Box<str>, u32>,
     pub node_selector: BTreeMap<Box<str>, Box<str>>,
@@ -102,8 +103,13 @@ impl Drop for Rig {
                     .map(|n| Action::Evict(n.clone(), Time(0)))
                     .collect(),
             );
+            local.evict_pods();
             let end = Instant::now() + LIMIT;
-            while local.observe().nodes.size() > 0 && Instant::now() < end {
+            let left = |seen: &Observed| {
+                let runs = |t: &Arc<TaskSeen>| !matches!(t.phase, Phase::Exited(_));
+                seen.nodes.size() > 0 || seen.tasks.values().any(runs)
+            };
+            while left(&local.observe()) && Instant::now() < end {
                 self.bell.wait(Duration::from_millis(20));
             }
         }
@@ -148,6 +154,7 @@ impl Rig {
             bell: port::Bell::new(),
             kind,
             own_uid,
+            exe: None,
             labels: BTreeMap::new(),
             devices: BTreeMap::new(),
             node_selector: BTreeMap::new(),
@@ -161,7 +168,7 @@ impl Rig {
         let config = LocalConfig {
             data: self.dir.join("data"),
             blobs: Arc::new(Folder(self.blobs.clone())),
-            exe: exe(),
+            exe: self.exe.clone().unwrap_or_else(exe),
             home: self.dir.join("home"),
             variables: BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), "w".into())]),
             confinement: self.kind.clone(),
@@ -283,6 +290,36 @@ impl Rig {
         };
         self.apply(Action::Start(task.clone(), placement, Arc::new(spec)));
     }
+    /// Starts a task as a pod of compute `k`.
+    pub fn start_pod(&self, task: &TaskId, pod: PodSpec, spec: TaskSpec) {
+        let placement = Placement {
+            place: model::Place::Matching(Box::new(pod)),
+            gang: vec![task.clone()],
+        };
+        self.apply(Action::Start(task.clone(), placement, Arc::new(spec)));
+    }
+    /// The agent of a pod's task, once it has said who it is; its folder too.
+    pub fn pod_agent(&self, task: &TaskId) -> Option<(u32, PathBuf)> {
+        let id = serde_json::to_value(task).unwrap();
+        let nodes = fs::read_dir(self.dir.join("data/nodes")).ok()?;
+        nodes.flatten().map(|e| e.path()).find_map(|dir| {
+            let read = |name| {
+                let bytes = fs::read(dir.join(name)).ok()?;
+                serde_json::from_slice::<serde_json::Value>(&bytes).ok()
+            };
+            if read("node.json")?["pod"]["task"] != id {
+                return None;
+            }
+            let pid = read("agent.json").and_then(|a| u32::try_from(a["pid"].as_u64()?).ok());
+            Some((pid.unwrap_or(0), dir.clone()))
+        })
+    }
+    pub fn forget(&self, task: &TaskId) {
+        self.apply(Action::Forget(task.clone()));
+        self.wait("the task is forgotten", |seen| {
+            (!seen.tasks.contains_key(task)).then_some(())
+        });
+    }
     pub fn exit(&self, task: &TaskId) -> Exit {
         self.wait("the task exits", |seen| {
             match &seen.tasks.get(task)?.phase {
@@ -297,10 +334,7 @@ impl Rig {
         let task = task(1);
         self.start(&task, &id, spec);
         let exit = self.exit(&task);
-        self.apply(Action::Forget(task.clone()));
-        self.wait("the task is forgotten", |seen| {
-            (!seen.tasks.contains_key(&task)).then_some(())
-        });
+        self.forget(&task);
         exit
     }
     pub fn running(&self, task: &TaskId) {
@@ -426,6 +460,25 @@ pub fn node_spec() -> NodeSpec {
             gpus: 0,
         },
         tier: Tier::LowPriority,
+    }
+}
+/// A pod of compute `compute` with these limits.
+pub fn pod(compute: &str, cpu: u64, memory: u64, gpus: u32) -> PodSpec {
+    let mut limits = Resources {
+        cpu: MilliCpu(cpu),
+        memory: Bytes(memory),
+        devices: BTreeMap::new(),
+    };
+    if gpus > 0 {
+        limits.devices.insert("nvidia.com/gpu".into(), gpus);
+    }
+    PodSpec {
+        compute: Id::new(&Workspace::new("s", "g", "w"), compute),
+        instance_type: "small".into(),
+        requests: limits.clone(),
+        limits,
+        selector: BTreeMap::new(),
+        machine: Some("here".into()),
     }
 }
 pub fn task(attempt: u32) -> TaskId {
