@@ -6,6 +6,7 @@
 //! A4 nothing about a long-running operation is stored: its state is read from what it acts on.
 
 mod access;
+mod agents;
 mod arm;
 mod blob;
 mod call;
@@ -22,6 +23,7 @@ mod table;
 mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
+pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use table::ROUTES;
 
@@ -75,6 +77,8 @@ pub struct Api {
     sweep: blob::blocks::Sweep,
     kept: kept::Kept,
     room: Room,
+    /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
+    agents: Option<(NodeKey, Agents)>,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -116,6 +120,7 @@ impl Api {
             finalizing: plane::history::FirstCalls::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
+            agents: None,
         })
     }
 
@@ -126,6 +131,13 @@ impl Api {
         room: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         self.room = Box::new(room);
+        self
+    }
+
+    /// Lets agents in whose credentials `key` has signed.
+    #[must_use]
+    pub fn with_agents(mut self, key: NodeKey, agents: Agents) -> Self {
+        self.agents = Some((key, agents));
         self
     }
 

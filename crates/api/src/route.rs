@@ -34,6 +34,8 @@ pub enum Guard {
     Open,
     /// Who holds the server's token.
     Token,
+    /// Who holds the credential of a node.
+    Agent,
     /// Who holds a shared access signature, or the server's token; refusals are XML.
     Blob,
 }
@@ -49,6 +51,8 @@ pub(crate) enum Handler {
     Block(fn(&Arc<Api>, &Call) -> Answer),
     /// Asks the loop.
     Ask(fn(Arc<Api>, Call) -> BoxFuture<'static, Answer>),
+    /// Becomes a connection of bytes.
+    Switch(fn(&Arc<Api>, axum::http::request::Parts) -> Answer),
     /// Takes the body as it comes.
     Stream(fn(Arc<Api>, Call, Body) -> BoxFuture<'static, Answer>),
 }
@@ -176,6 +180,9 @@ async fn answer(
     if route.guard == Guard::Token && !api.admits(&parts.headers) {
         return Err(Problem::unauthorized());
     }
+    if let Handler::Switch(handler) = route.handler {
+        return handler(&api, parts);
+    }
     if let Handler::Kept(handler) = route.handler {
         let scheme = parts.extensions.get().copied().unwrap_or(Scheme::Https);
         return match api.kept.look(scheme, &parts.headers, uri) {
@@ -194,6 +201,7 @@ async fn answer(
         body
     };
     match route.handler {
+        Handler::Switch(_) => unreachable!("answered above"),
         Handler::Stream(handler) => handler(api, call, body).await,
         Handler::Now(handler) | Handler::Kept(handler) => {
             call.body = read(body).await?;

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod confine;
 pub mod launcher;
+pub mod mirror;
 pub mod protocol;
 
 mod cluster;
@@ -24,4 +25,4 @@ mod uid;
 pub use cluster::OWN_LABELS;
 use hub::SILENCE;
 pub use local::{Local, LocalConfig, LocalError};
-pub use remote::{Channel, Remote};
+pub use remote::{Channel, Remote, RemoteConfig};

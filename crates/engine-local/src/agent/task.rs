@@ -8,9 +8,11 @@ use super::{
     Context, LOG, News, PROGRAM, Run as _, Staged,
     command::CommandRun,
     logs::LogFile,
+    pod,
     pool::{Mail, PoolRun},
     site::{self, Site},
 };
+use crate::mirror::{Plan, Pusher};
 use crate::protocol::{self, NodeConfig, Order, Report, Stage, Up, Work};
 use model::{Ranges, TaskId, engine::Exit};
 use std::{
@@ -63,6 +65,9 @@ pub struct Task {
     ending: bool,
     dirty: bool,
     dir: PathBuf,
+    /// What of its files has to be brought from elsewhere, and who brings back what it writes.
+    plan: Option<Plan>,
+    pusher: Option<Arc<Pusher>>,
 }
 
 impl Task {
@@ -87,6 +92,8 @@ impl Task {
             ending: false,
             dirty: true,
             dir: PathBuf::new(),
+            plan: None,
+            pusher: None,
         }
     }
 
@@ -108,6 +115,25 @@ impl Task {
         if self.waiting() {
             self.stage = Stage::Waiting { what: what.into() };
             self.dirty = true;
+        }
+    }
+
+    /// Its files are elsewhere: told before `Go`.
+    pub fn mirror(&mut self, plan: Plan) {
+        self.plan = Some(plan);
+    }
+
+    /// How a container ends that ran nothing else: as the program did, or as a shell says it.
+    pub fn exit_code(&self) -> u8 {
+        let Stage::Exited(exit) = &self.stage else {
+            return 1;
+        };
+        match exit {
+            Exit::Code(code) => u8::try_from(*code).unwrap_or(1),
+            Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            Exit::OutOfMemory { .. } => 137,
+            Exit::Stopped => 143,
+            Exit::Lost { .. } | Exit::NotStarted { .. } | Exit::Init { .. } => 1,
         }
     }
 
@@ -135,11 +161,12 @@ impl Task {
             self.id.clone(),
             self.slot,
             self.node.clone(),
-            Arc::new(order),
+            order,
         );
         let news = cx.news.clone();
+        let plan = self.plan.clone();
         cx.news.run(move || {
-            let result = stage(&ground, &id, &node, &order, &|what| {
+            let result = stage(&ground, &id, &node, order, plan, &|what| {
                 news.push(News::Telling {
                     slot,
                     what: what.to_owned(),
@@ -175,9 +202,13 @@ impl Task {
                 if let Run::Command(command) = &mut self.run {
                     command.synced();
                 }
+                if let Some(pusher) = &self.pusher {
+                    pusher.sync();
+                }
             }
             News::Ended { notes, .. } => self.ended(&notes, cx),
-            News::Nothing | News::Removed { .. } => {}
+            News::Pushed { .. } => self.over(),
+            News::Nothing | News::Notice { .. } | News::Removed { .. } => {}
         }
     }
 
@@ -200,6 +231,7 @@ impl Task {
         self.dirty = true;
         self.held.clear();
         self.site = Some(staged.site.clone());
+        self.pusher = staged.pusher;
         match (&staged.site.order.work, staged.command) {
             (Work::Command { .. }, Some((launched, log))) => {
                 let scratch = self.dir.join("scratch");
@@ -394,6 +426,20 @@ impl Task {
             Run::None => {}
         }
         self.site = None;
+        match self.pusher.take() {
+            Some(pusher) => {
+                let slot = self.slot;
+                cx.news.run(move || {
+                    pusher.finish();
+                    News::Pushed { slot }
+                });
+            }
+            None => self.over(),
+        }
+    }
+
+    /// Everything of it is where it belongs: its end is told.
+    fn over(&mut self) {
         if let Some(Some(exit)) = self.end.take() {
             self.exit(exit);
         }
@@ -493,7 +539,31 @@ fn stage(
     ground: &Ground,
     id: &TaskId,
     node: &str,
+    mut order: Order,
+    plan: Option<Plan>,
+    tell: &dyn Fn(&str),
+) -> Result<Box<Staged>, String> {
+    let pusher = match plan {
+        Some(plan) => Some(pod::bring(ground, plan, &mut order, tell)?),
+        None => None,
+    };
+    let order = Arc::new(order);
+    let result = place(ground, id, node, &order, pusher.clone(), tell);
+    if result.is_err()
+        && let Some(pusher) = pusher
+    {
+        pusher.finish(); // the log says why
+    }
+    result
+}
+
+/// The same, with every file on this machine.
+fn place(
+    ground: &Ground,
+    id: &TaskId,
+    node: &str,
     order: &Arc<Order>,
+    pusher: Option<Arc<Pusher>>,
     tell: &dyn Fn(&str),
 ) -> Result<Box<Staged>, String> {
     let mut log = LogFile::new(order.artifacts.join(log_name(order, node)));
@@ -521,6 +591,7 @@ fn stage(
     };
     match start() {
         Ok((site, launched)) => Ok(Box::new(Staged {
+            pusher,
             site,
             command: launched.map(|l| (l, log)),
         })),
