@@ -50,7 +50,8 @@ impl NodeKey {
     }
 
     fn mac(&self, node: &str) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         // The purpose first: a key that should ever sign something else cannot be made to sign this.
         mac.update(PROTOCOL.as_bytes());
         mac.update(b"\n");
@@ -62,7 +63,11 @@ impl NodeKey {
     pub fn credential(&self, node: &NodeId) -> String {
         let node = serde_json::to_string(node).expect("ids can be written");
         let signature = self.mac(&node).finalize().into_bytes();
-        format!("{}.{}", crate::base64(node.as_bytes()), crate::base64(&signature))
+        format!(
+            "{}.{}",
+            crate::base64(node.as_bytes()),
+            crate::base64(&signature)
+        )
     }
 
     /// The node whose credential the headers carry.
@@ -72,9 +77,14 @@ impl NodeKey {
         if !scheme.eq_ignore_ascii_case(b"bearer ") || credential.len() > MAX_BYTES {
             return None;
         }
-        let (node, signature) = std::str::from_utf8(credential).ok()?.trim().split_once('.')?;
+        let (node, signature) = std::str::from_utf8(credential)
+            .ok()?
+            .trim()
+            .split_once('.')?;
         let node = String::from_utf8(crate::from_base64(node)?).ok()?;
-        self.mac(&node).verify_slice(&crate::from_base64(signature)?).ok()?;
+        self.mac(&node)
+            .verify_slice(&crate::from_base64(signature)?)
+            .ok()?;
         serde_json::from_str(&node).ok()
     }
 }
@@ -99,11 +109,17 @@ pub(crate) fn connect(api: &Arc<Api>, mut parts: Parts) -> Answer {
     let asked = parts.headers.get(header::UPGRADE);
     let switch = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let Some(switch) = switch.filter(|_| asked.is_some_and(|a| a == PROTOCOL)) else {
-        return Err(Problem::bad(format!("an agent asks with Upgrade: {PROTOCOL} over HTTP/1.1")));
+        return Err(Problem::bad(format!(
+            "an agent asks with Upgrade: {PROTOCOL} over HTTP/1.1"
+        )));
     };
     let refuse = |error: &io::Error| {
         tracing::info!(%node, %error, "an agent is not let in");
-        Problem::new(StatusCode::GONE, "Gone", format!("node {node} is not expected: {error}"))
+        Problem::new(
+            StatusCode::GONE,
+            "Gone",
+            format!("node {node} is not expected: {error}"),
+        )
     };
     let ours = agents(&node, channel).map_err(|e| refuse(&e))?;
     ours.set_nonblocking(true).map_err(|e| refuse(&e))?;
@@ -149,7 +165,11 @@ mod tests {
         let one = key.credential(&node(1));
         assert_eq!(read(&key, &format!("Bearer {one}")), Some(node(1)));
         let two = key.credential(&node(2));
-        let mixed = format!("{}.{}", one.split_once('.').unwrap().0, two.split_once('.').unwrap().1);
+        let mixed = format!(
+            "{}.{}",
+            one.split_once('.').unwrap().0,
+            two.split_once('.').unwrap().1
+        );
         for wrong in [
             format!("Bearer {mixed}"),
             format!("Bearer {}", &one[..one.len() - 4]),
@@ -160,6 +180,9 @@ mod tests {
         ] {
             assert_eq!(read(&key, &wrong), None, "{wrong}");
         }
-        assert_eq!(read(&NodeKey::new([8; NODE_KEY_BYTES]), &format!("Bearer {one}")), None);
+        assert_eq!(
+            read(&NodeKey::new([8; NODE_KEY_BYTES]), &format!("Bearer {one}")),
+            None
+        );
     }
 }

@@ -17,6 +17,7 @@ mod site;
 mod task;
 mod worker;
 
+use crate::mirror::Pusher;
 use crate::{
     proc,
     protocol::{self, Down, NodeConfig, Up, VERSION},
@@ -24,9 +25,8 @@ use crate::{
     uid,
 };
 use link::Link;
-pub use pod::{Notice, Pod};
-use crate::mirror::Pusher;
 use model::TaskId;
+pub use pod::{Notice, Pod};
 use rustix::{
     event::{EventfdFlags, Timespec, epoll, eventfd},
     process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit},
@@ -209,7 +209,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         return ExitCode::FAILURE;
     }
     match Agent::boot(Path::new(dir)).and_then(Agent::serve) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(e) => {
             say(e.to_string());
             ExitCode::FAILURE

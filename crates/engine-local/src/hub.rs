@@ -16,8 +16,8 @@ use crate::{
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
-use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 pub use guests::Wish;
+use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 use nodes::Node;
 use port::{Bell, Blobs};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};

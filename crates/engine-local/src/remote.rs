@@ -83,7 +83,8 @@ impl Remote {
             runtime: folder.clone(),
             variables: config.variables,
         };
-        let hub = Hub::open(ground, means, Vec::new(), ClusterSeen::default(), bell).map_err(failed)?;
+        let hub =
+            Hub::open(ground, means, Vec::new(), ClusterSeen::default(), bell).map_err(failed)?;
         let (shared, grants) = (hub.shared(), hub.grants());
         let thread = std::thread::Builder::new()
             .name("remote-hub".into())
@@ -163,7 +164,9 @@ impl Remote {
                         *files = files.saturating_sub(1);
                     }
                 };
-                std::thread::Builder::new().name("files".into()).spawn(serve)?;
+                std::thread::Builder::new()
+                    .name("files".into())
+                    .spawn(serve)?;
             }
         }
         Ok(ours)

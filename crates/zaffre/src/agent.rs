@@ -38,7 +38,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
     let result = match (word(0), args.len()) {
         (Some("--install"), 2) => install(Path::new(&args[1])),
         (Some("--connect"), 6) if word(2) == Some("--secret") && word(4) == Some("--dir") => {
-            return match pod(word(1).unwrap_or_default(), Path::new(&args[3]), Path::new(&args[5])) {
+            return match pod(
+                word(1).unwrap_or_default(),
+                Path::new(&args[3]),
+                Path::new(&args[5]),
+            ) {
                 Ok(code) => code,
                 Err(error) => failed(&error),
             };
@@ -82,7 +86,10 @@ impl Way {
             .rsplit_once(':')
             .and_then(|(host, port)| Some((host, port.parse().ok()?)))
             .ok_or_else(|| wrong(format!("--connect {url}: no port")))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let name = ServerName::try_from(host.clone()).map_err(|e| wrong(format!("{host}: {e}")))?;
         let mut roots = rustls::RootCertStore::empty();
         let pem = CertificateDer::pem_file_iter(secret.join("ca.pem")).map_err(io::Error::other)?;
@@ -99,7 +106,9 @@ impl Way {
             port,
             name,
             tls: TlsConnector::from(Arc::new(config)),
-            credential: fs::read_to_string(secret.join("credential"))?.trim().to_owned(),
+            credential: fs::read_to_string(secret.join("credential"))?
+                .trim()
+                .to_owned(),
         })
     }
 
@@ -142,7 +151,8 @@ impl Way {
             let opened = timeout(CONNECT, self.open(channel)).await;
             let error = match opened {
                 Ok(Ok(mut theirs)) => {
-                    if let Err(error) = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await {
+                    if let Err(error) = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await
+                    {
                         tracing::debug!(%error, channel, "a connection ended");
                     }
                     return;
@@ -151,7 +161,12 @@ impl Way {
                 Err(_) => format!("no connection within {} s", CONNECT.as_secs()),
             };
             if error != told {
-                tracing::warn!(channel, "https://{}:{}: {error}; trying again", self.host, self.port);
+                tracing::warn!(
+                    channel,
+                    "https://{}:{}: {error}; trying again",
+                    self.host,
+                    self.port
+                );
                 told = error;
             }
             tokio::time::sleep(pause).await; // T1
@@ -176,29 +191,33 @@ fn pod(url: &str, secret: &Path, dir: &Path) -> io::Result<ExitCode> {
     };
     let (_, messages) = listen(engine_local::agent::link::SOCKET)?;
     let (_, files) = listen(engine_local::mirror::SOCKET)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("tunnel".into()).spawn(move || {
-        let end: io::Result<()> = runtime.block_on(async {
-            let messages = UnixListener::from_std(messages)?;
-            let files = UnixListener::from_std(files)?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            loop {
-                let (stream, channel) = tokio::select! {
-                    accepted = messages.accept() => (accepted?.0, "messages"),
-                    accepted = files.accept() => (accepted?.0, "files"),
-                    _ = terminate.recv() => {
-                        notice.give(NOTICE);
-                        continue;
-                    }
-                };
-                let way = way.clone();
-                tokio::spawn(async move { way.carry(stream, channel).await });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("tunnel".into())
+        .spawn(move || {
+            let end: io::Result<()> = runtime.block_on(async {
+                let messages = UnixListener::from_std(messages)?;
+                let files = UnixListener::from_std(files)?;
+                let mut terminate = signal(SignalKind::terminate())?;
+                loop {
+                    let (stream, channel) = tokio::select! {
+                        accepted = messages.accept() => (accepted?.0, "messages"),
+                        accepted = files.accept() => (accepted?.0, "files"),
+                        _ = terminate.recv() => {
+                            notice.give(NOTICE);
+                            continue;
+                        }
+                    };
+                    let way = way.clone();
+                    tokio::spawn(async move { way.carry(stream, channel).await });
+                }
+            });
+            if let Err(error) = end {
+                tracing::error!("the tunnel is broken: {error}");
+                std::process::exit(1); // the pod ends, and the work begins again elsewhere
             }
-        });
-        if let Err(error) = end {
-            tracing::error!("the tunnel is broken: {error}");
-            std::process::exit(1); // the pod ends, and the work begins again elsewhere
-        }
-    })?;
+        })?;
     agent.serve()
 }

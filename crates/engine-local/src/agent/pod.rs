@@ -118,12 +118,24 @@ fn find<const N: usize>(names: [&str; N]) -> Option<PathBuf> {
 fn install(python: &Path, venv: &Path, requirements: &[String]) -> Result<PathBuf, String> {
     let own = venv.join("bin/python");
     if !own.exists() {
-        let words = [OsStr::new("-m"), "venv".as_ref(), "--system-site-packages".as_ref(), venv.as_os_str()];
+        let words = [
+            OsStr::new("-m"),
+            "venv".as_ref(),
+            "--system-site-packages".as_ref(),
+            venv.as_os_str(),
+        ];
         run(Command::new(python).args(words), venv)?;
     }
     let list = venv.join("requirements.txt");
     fs::write(&list, requirements.join("\n")).map_err(|e| format!("{}: {e}", list.display()))?;
-    let words = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-r"];
+    let words = [
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "-r",
+    ];
     run(Command::new(&own).args(words).arg(&list), venv)?;
     Ok(own)
 }
@@ -145,5 +157,9 @@ fn run(command: &mut Command, home: &Path) -> Result<(), String> {
     while !text.is_char_boundary(from) {
         from += 1;
     }
-    Err(format!("packages cannot be installed: {what}: {}\n{}", done.status, &text[from..]))
+    Err(format!(
+        "packages cannot be installed: {what}: {}\n{}",
+        done.status,
+        &text[from..]
+    ))
 }

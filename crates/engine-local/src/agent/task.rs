@@ -157,12 +157,7 @@ impl Task {
         self.dirty = true;
         self.staging = true;
         self.dir = ground.dir.clone();
-        let (id, slot, node, order) = (
-            self.id.clone(),
-            self.slot,
-            self.node.clone(),
-            order,
-        );
+        let (id, slot, node, order) = (self.id.clone(), self.slot, self.node.clone(), order);
         let news = cx.news.clone();
         let plan = self.plan.clone();
         cx.news.run(move || {

@@ -74,7 +74,8 @@ impl Hub {
                 if self.nodes.contains_key(&id) {
                     return;
                 }
-                self.grants.give(&id, plan(&task, &held.placement, &held.spec));
+                self.grants
+                    .give(&id, plan(&task, &held.placement, &held.spec));
                 self.nodes.insert(id.clone(), Node::guest(now));
                 self.hold(&task, id, Some(held));
             }
@@ -111,7 +112,8 @@ impl Hub {
             return;
         }
         // One that has not said a word yet gives way to the next of the same node.
-        self.peers.retain(|_, peer| peer.node.is_some() || peer.guest.as_ref() != Some(&id));
+        self.peers
+            .retain(|_, peer| peer.node.is_some() || peer.guest.as_ref() != Some(&id));
         let number = self.number();
         let data = epoll::EventData::new_u64(token(PEER, number));
         if epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN).is_err() {
@@ -144,7 +146,10 @@ impl Hub {
 
     /// Looks at every guest's task that waits for its gang (U3).
     pub fn prepare_guests(&mut self) {
-        let waiting = self.tasks.iter().filter(|(_, e)| e.known && !e.preparing && e.held.is_some());
+        let waiting = self
+            .tasks
+            .iter()
+            .filter(|(_, e)| e.known && !e.preparing && e.held.is_some());
         let waiting: Vec<TaskId> = waiting
             .filter(|(_, e)| self.nodes.get(&e.node).is_some_and(|n| n.guest))
             .map(|(task, _)| task.clone())
@@ -161,7 +166,8 @@ impl Hub {
         if gang.len() > 1 {
             let here = |member: &TaskId| {
                 let node = self.tasks.get(member).map(|e| &e.node);
-                node.and_then(|n| self.nodes.get(n)).is_some_and(Node::is_up)
+                node.and_then(|n| self.nodes.get(n))
+                    .is_some_and(Node::is_up)
             };
             if !gang.iter().all(here) {
                 return self.preparing(task, "the other pods of its gang".to_owned());
@@ -191,11 +197,16 @@ impl Hub {
         if matches!(spec.program, Program::Pool(_)) {
             return Err("batch deployments do not run as pods".to_owned());
         }
-        let model = spec.model.as_ref().and_then(|m| self.means.blobs.local(&m.source));
+        let model = spec
+            .model
+            .as_ref()
+            .and_then(|m| self.means.blobs.local(&m.source));
         let recipe = recipe::of(spec, model.as_deref())?;
         let mut notes = recipe.notes;
         if let Some(python) = recipe.python {
-            notes.push(format!("Python {python} is asked for: the image's own is taken"));
+            notes.push(format!(
+                "Python {python} is asked for: the image's own is taken"
+            ));
         }
         let devices = placement.place.pod().map(|pod| &pod.limits.devices);
         let gpus = devices.and_then(|d| d.get(GPU)).copied();

@@ -61,7 +61,10 @@ impl Mirror {
     }
 
     /// Does something with the connection; makes one first when there is none.
-    fn with<T>(&mut self, act: impl FnOnce(&mut BufReader<UnixStream>) -> io::Result<T>) -> io::Result<T> {
+    fn with<T>(
+        &mut self,
+        act: impl FnOnce(&mut BufReader<UnixStream>) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => BufReader::new(UnixStream::connect(&self.socket)?),
@@ -106,7 +109,9 @@ impl Mirror {
                         file = Some(create(&root, &path, mode)?);
                     }
                     Frame::Bytes(bytes) => {
-                        let file = file.as_mut().ok_or_else(|| io::Error::other("bytes of no file"))?;
+                        let file = file
+                            .as_mut()
+                            .ok_or_else(|| io::Error::other("bytes of no file"))?;
                         io::Write::write_all(file, &bytes)?;
                     }
                     Frame::Message(Answer::End) => return Ok(Ok(())),
@@ -157,7 +162,10 @@ impl Mirror {
             return Ok(());
         }
         let look = look(&meta);
-        if !meta.is_file() || self.known.get(at) == Some(&look) || self.refused.get(at) == Some(&look) {
+        if !meta.is_file()
+            || self.known.get(at) == Some(&look)
+            || self.refused.get(at) == Some(&look)
+        {
             return Ok(());
         }
         let done = if is_log(path) {
@@ -285,7 +293,8 @@ impl Pusher {
                     .wait_timeout_while(wished, pause, |w| !failed && !w.finish && !w.sync)
                     .unwrap_or_else(PoisonError::into_inner);
                 let finish = wished.finish;
-                let files = finish || std::mem::take(&mut wished.sync) || Instant::now() >= files_at;
+                let files =
+                    finish || std::mem::take(&mut wished.sync) || Instant::now() >= files_at;
                 drop(wished);
                 match mirror.push(files) {
                     Ok(()) if finish => return,
@@ -305,7 +314,9 @@ impl Pusher {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("mirror".into()).spawn(work)?;
+        let thread = std::thread::Builder::new()
+            .name("mirror".into())
+            .spawn(work)?;
         Ok(Pusher {
             wish,
             thread: Mutex::new(Some(thread)),
@@ -324,7 +335,11 @@ impl Pusher {
         let (wish, changed) = &*self.wish;
         wish.lock().unwrap_or_else(PoisonError::into_inner).finish = true;
         changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -45,7 +45,12 @@ impl Grants {
     }
 
     /// Serves one connection of a node until it ends.
-    pub fn serve(&self, stream: UnixStream, node: &NodeId, blobs: &Arc<dyn Blobs>) -> io::Result<()> {
+    pub fn serve(
+        &self,
+        stream: UnixStream,
+        node: &NodeId,
+        blobs: &Arc<dyn Blobs>,
+    ) -> io::Result<()> {
         let mut session = Session {
             grants: self,
             node,
@@ -100,13 +105,23 @@ impl Session<'_> {
             let blob = BlobPath::new(path).filter(|b| b.as_str() == path)?;
             self.blobs.local(&blob)
         };
-        let (root, at) = (local(&root).ok_or_else(refused)?, local(path).ok_or_else(refused)?);
-        // M3: the nearest folder that is there lies where the blob's root lies, when every link is resolved.
-        let there = |path: &Path| {
-            let found = path.ancestors().skip(1).find_map(|p| fs::canonicalize(p).ok());
-            found.unwrap_or_default()
+        let (root, at) = (
+            local(&root).ok_or_else(refused)?,
+            local(path).ok_or_else(refused)?,
+        );
+        // M3: the nearest folder that is there, below the granted root, is there when every link is resolved, too. What lies
+        // above the root is the server's own.
+        let mut above = at.ancestors().skip(1);
+        let near = above.find(|p| fs::symlink_metadata(p).is_ok());
+        let inside = match near {
+            Some(near) if near.starts_with(&root) => {
+                match (fs::canonicalize(near), fs::canonicalize(&root)) {
+                    (Ok(near), Ok(root)) => near.starts_with(root),
+                    _ => false,
+                }
+            }
+            Some(_) | None => true,
         };
-        let inside = there(&at).starts_with(there(&root));
         if inside { Ok(at) } else { Err(refused()) }
     }
 
@@ -132,7 +147,10 @@ impl Session<'_> {
                     Some(put) => self.commit(put),
                     None => Err("nothing was sent".to_owned()),
                 };
-                say(&mut self.out, &done.map_or_else(Answer::Refused, |()| Answer::Done))
+                say(
+                    &mut self.out,
+                    &done.map_or_else(Answer::Refused, |()| Answer::Done),
+                )
             }
         }
     }
@@ -171,7 +189,10 @@ impl Session<'_> {
             return Ok(()); // M3
         }
         let mut file = File::from(open(at, OFlags::RDONLY)?);
-        say(&mut self.out, &Answer::File(path.to_owned(), Mode::of(&meta)))?;
+        say(
+            &mut self.out,
+            &Answer::File(path.to_owned(), Mode::of(&meta)),
+        )?;
         let mut part = vec![0; PART];
         loop {
             match file.read(&mut part)? {
@@ -266,7 +287,12 @@ impl Drop for Session<'_> {
 /// Opens a file, never through a link (M3), and never waits for the other end of a FIFO.
 fn open(at: &Path, flags: OFlags) -> io::Result<std::os::fd::OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(openat(rustix::fs::CWD, at, flags, rustix::fs::Mode::from_raw_mode(0o644))?)
+    Ok(openat(
+        rustix::fs::CWD,
+        at,
+        flags,
+        rustix::fs::Mode::from_raw_mode(0o644),
+    )?)
 }
 
 fn unique() -> u64 {

@@ -1,12 +1,62 @@
 use super::*;
-use model::{ComputeId, NodeId, Workspace};
-use port::Blobs;
+use model::{BlobPath, ComputeId, NodeId, Workspace};
+use port::{BlobError, BlobInfo, BlobWriter, Blobs};
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
     sync::Arc,
 };
+
+/// Blobs as plain files; all that is asked of them is where they lie.
+struct Folder(PathBuf);
+
+fn none<T>(path: &BlobPath) -> Result<T, BlobError> {
+    Err(BlobError::NotFound(path.clone()))
+}
+
+impl Blobs for Folder {
+    fn write(&self, path: &BlobPath) -> Result<Box<dyn BlobWriter>, BlobError> {
+        none(path)
+    }
+    fn info(&self, path: &BlobPath) -> Result<BlobInfo, BlobError> {
+        none(path)
+    }
+    fn read_at(&self, path: &BlobPath, _: u64, _: &mut [u8]) -> Result<usize, BlobError> {
+        none(path)
+    }
+    fn set_metadata(
+        &self,
+        path: &BlobPath,
+        _: BTreeMap<String, String>,
+    ) -> Result<BlobInfo, BlobError> {
+        none(path)
+    }
+    fn delete(&self, path: &BlobPath) -> Result<(), BlobError> {
+        none(path)
+    }
+    fn delete_folder(&self, path: &BlobPath) -> Result<(), BlobError> {
+        none(path)
+    }
+    fn list(
+        &self,
+        path: &BlobPath,
+        _: Option<&BlobPath>,
+        _: usize,
+    ) -> Result<Vec<(BlobPath, BlobInfo)>, BlobError> {
+        none(path)
+    }
+    fn walk(&self, path: &BlobPath, _: &mut dyn FnMut(BlobPath)) -> Result<(), BlobError> {
+        none(path)
+    }
+    fn append(&self, path: &BlobPath, _: &[Arc<[u8]>]) -> Result<u64, BlobError> {
+        none(path)
+    }
+    fn local(&self, path: &BlobPath) -> Option<PathBuf> {
+        Some(self.0.join(path.as_str()))
+    }
+}
 
 struct Rig {
     folder: PathBuf,
@@ -27,7 +77,7 @@ fn rig(name: &str) -> Rig {
     let folder = std::env::temp_dir().join(format!("zaffre-mirror-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("agent")).unwrap();
-    let blobs: Arc<dyn Blobs> = Arc::new(port::memory::Folder::new(folder.join("blobs")));
+    let blobs: Arc<dyn Blobs> = Arc::new(Folder(folder.join("blobs")));
     let grants: Arc<Grants> = Arc::default();
     let listener = UnixListener::bind(folder.join("agent").join(SOCKET)).unwrap();
     let (theirs, node) = (grants.clone(), node());
@@ -38,7 +88,11 @@ fn rig(name: &str) -> Rig {
             std::thread::spawn(move || theirs.serve(stream, &own, &blobs));
         }
     });
-    Rig { folder, grants, node }
+    Rig {
+        folder,
+        grants,
+        node,
+    }
 }
 
 impl Rig {
@@ -83,8 +137,14 @@ fn files_come_before_the_start_and_what_is_written_goes_back() {
     rig.write(&root.join("ws/run/outputs/model.bin"), "model");
     rig.write(&root.join("code/a/stray"), "not of the plan");
     pusher.finish();
-    assert_eq!(fs::read_to_string(rig.blob("ws/run/user_logs/std_log.txt")).unwrap(), text);
-    assert_eq!(fs::read_to_string(rig.blob("ws/run/outputs/model.bin")).unwrap(), "model");
+    assert_eq!(
+        fs::read_to_string(rig.blob("ws/run/user_logs/std_log.txt")).unwrap(),
+        text
+    );
+    assert_eq!(
+        fs::read_to_string(rig.blob("ws/run/outputs/model.bin")).unwrap(),
+        "model"
+    );
     assert!(!rig.blob("code/a/stray").exists());
     fs::remove_dir_all(&rig.folder).unwrap();
 }
@@ -111,8 +171,21 @@ fn m1_a_node_reaches_what_its_plan_names_and_nothing_else() {
             }
         }
     };
-    assert_eq!(fetch("ws/run").unwrap(), ["ws/run/in"], "links are not followed (M3)");
-    for path in ["ws/other", "ws/run2", "ws", "ws/run/../other/secret", "ws/run/link/secret", "ws/run//in", "/etc/passwd", ""] {
+    assert_eq!(
+        fetch("ws/run").unwrap(),
+        ["ws/run/in"],
+        "links are not followed (M3)"
+    );
+    for path in [
+        "ws/other",
+        "ws/run2",
+        "ws",
+        "ws/run/../other/secret",
+        "ws/run/link/secret",
+        "ws/run//in",
+        "/etc/passwd",
+        "",
+    ] {
         assert!(fetch(path).is_err(), "{path}");
     }
     for path in ["ws/other/x", "ws/run/link/x", "ws/run/../x", "../x"] {
@@ -120,11 +193,17 @@ fn m1_a_node_reaches_what_its_plan_names_and_nothing_else() {
         send(&mut stream, BYTES, b"x").unwrap();
         say(&mut stream, &Ask::Commit).unwrap();
         let answer = hear::<Answer>(&mut stream).unwrap().unwrap();
-        assert!(matches!(answer, Frame::Message(Answer::Refused(_))), "{path}");
+        assert!(
+            matches!(answer, Frame::Message(Answer::Refused(_))),
+            "{path}"
+        );
         say(&mut stream, &Ask::Append(path.into(), 0)).unwrap();
         send(&mut stream, BYTES, b"x").unwrap();
         let answer = hear::<Answer>(&mut stream).unwrap().unwrap();
-        assert!(matches!(answer, Frame::Message(Answer::Refused(_))), "{path}");
+        assert!(
+            matches!(answer, Frame::Message(Answer::Refused(_))),
+            "{path}"
+        );
     }
     // The task is over while a file is on its way.
     say(&mut stream, &Ask::Put("ws/run/late".into(), Mode::Plain)).unwrap();
@@ -133,7 +212,11 @@ fn m1_a_node_reaches_what_its_plan_names_and_nothing_else() {
     say(&mut stream, &Ask::Commit).unwrap();
     let answer = hear::<Answer>(&mut stream).unwrap().unwrap();
     assert!(matches!(answer, Frame::Message(Answer::Refused(_))));
-    let left: Vec<_> = fs::read_dir(rig.blob("ws/run")).unwrap().flatten().map(|e| e.file_name()).collect();
+    let left: Vec<_> = fs::read_dir(rig.blob("ws/run"))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
     assert_eq!(left.len(), 2, "{left:?}");
     fs::remove_dir_all(&rig.folder).unwrap();
 }
@@ -155,6 +238,9 @@ fn m2_a_log_has_no_hole_and_nothing_twice() {
     assert!(matches!(append(0, "abc"), Answer::Done), "sent twice");
     assert!(matches!(append(9, "x"), Answer::Len(3)), "a hole");
     assert!(matches!(append(3, "def"), Answer::Done));
-    assert_eq!(fs::read_to_string(rig.blob("ws/run/log")).unwrap(), "abcdef");
+    assert_eq!(
+        fs::read_to_string(rig.blob("ws/run/log")).unwrap(),
+        "abcdef"
+    );
     fs::remove_dir_all(&rig.folder).unwrap();
 }

@@ -40,7 +40,10 @@ impl Engines {
 
 /// Whether a task is a cluster's from the start (E1).
 fn is_pod_of_a_cluster(placement: &model::engine::Placement) -> bool {
-    placement.place.pod().is_some_and(|pod| pod.machine.is_none())
+    placement
+        .place
+        .pod()
+        .is_some_and(|pod| pod.machine.is_none())
 }
 
 impl Engine for Engines {
@@ -50,14 +53,35 @@ impl Engine for Engines {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let marks = model::engine::Marks {
             all: local.marks.all || kube.marks.all,
-            nodes: local.marks.nodes.union(&kube.marks.nodes).cloned().collect(),
-            tasks: local.marks.tasks.union(&kube.marks.tasks).cloned().collect(),
-            errands: local.marks.errands.union(&kube.marks.errands).cloned().collect(),
-            clusters: local.marks.clusters.union(&kube.marks.clusters).cloned().collect(),
+            nodes: local
+                .marks
+                .nodes
+                .union(&kube.marks.nodes)
+                .cloned()
+                .collect(),
+            tasks: local
+                .marks
+                .tasks
+                .union(&kube.marks.tasks)
+                .cloned()
+                .collect(),
+            errands: local
+                .marks
+                .errands
+                .union(&kube.marks.errands)
+                .cloned()
+                .collect(),
+            clusters: local
+                .marks
+                .clusters
+                .union(&kube.marks.clusters)
+                .cloned()
+                .collect(),
         };
         // Maps share what has not changed: only what a cluster shows is put in again, and only where it changed.
         let before = std::mem::take(&mut seen.local);
-        let unchanged = !marks.all && local.marks.tasks.is_empty() && local.marks.clusters.is_empty();
+        let unchanged =
+            !marks.all && local.marks.tasks.is_empty() && local.marks.clusters.is_empty();
         let mut together = if unchanged {
             let mut together = std::mem::take(&mut seen.together);
             together.nodes = local.nodes.clone();
@@ -102,13 +126,17 @@ impl Engine for Engines {
 
     fn apply(&self, actions: Vec<Action>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (pods, own): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(|action| match action {
-            Action::Start(_, placement, _) => is_pod_of_a_cluster(placement),
-            Action::Stop(task) | Action::Forget(task) | Action::Lend(task, ..) | Action::Ack(task, _) => {
-                seen.pods.contains(task)
-            }
-            Action::AddNode(..) | Action::RemoveNode(_) | Action::Evict(..) | Action::Do(_) => false,
-        });
+        let (pods, own): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| match action {
+                Action::Start(_, placement, _) => is_pod_of_a_cluster(placement),
+                Action::Stop(task)
+                | Action::Forget(task)
+                | Action::Lend(task, ..)
+                | Action::Ack(task, _) => seen.pods.contains(task),
+                Action::AddNode(..) | Action::RemoveNode(_) | Action::Evict(..) | Action::Do(_) => {
+                    false
+                }
+            });
         drop(seen);
         self.kube.apply(pods);
         self.local.apply(own);
