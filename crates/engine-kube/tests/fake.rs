@@ -17,10 +17,19 @@ fn a_cluster_is_seen_with_its_machines_pods_and_types() {
     let rig = Rig::new(&api);
     let cluster = rig.wait_cluster(|c| c.trouble.is_none() && c.types.is_some());
     let n1 = &cluster.machines["n1"];
-    assert_eq!((n1.allocatable.cpu.0, n1.requested.cpu.0, n1.pods_there), (4000, 250, 1));
+    assert_eq!(
+        (n1.allocatable.cpu.0, n1.requested.cpu.0, n1.pods_there),
+        (4000, 250, 1)
+    );
     let types = cluster.types.unwrap();
-    assert!(matches!(types["small"], model::kubernetes::TypeSeen::Usable(_)));
-    assert!(matches!(types["broken"], model::kubernetes::TypeSeen::Broken(_)));
+    assert!(matches!(
+        types["small"],
+        model::kubernetes::TypeSeen::Usable(_)
+    ));
+    assert!(matches!(
+        types["broken"],
+        model::kubernetes::TypeSeen::Broken(_)
+    ));
 }
 
 #[test]
@@ -35,7 +44,11 @@ fn watches_that_break_or_are_too_old_begin_again_and_nothing_is_seen_in_part() {
         api.break_watches(if round % 2 == 0 { 410 } else { 0 });
         api.node(&format!("m{round}"), "4");
         let cluster = rig.wait_cluster(|c| c.machines.contains_key(&*format!("m{round}")));
-        assert_eq!(cluster.machines.len(), 21 + round, "complete, whatever broke");
+        assert_eq!(
+            cluster.machines.len(),
+            21 + round,
+            "complete, whatever broke"
+        );
     }
 }
 
@@ -53,16 +66,31 @@ fn a_missing_definition_is_installed_and_a_missing_right_is_named() {
     api.undefine_types();
     api.forbid("POST", "customresourcedefinitions");
     let rig = Rig::new(&api);
-    let trouble = rig.wait_cluster(|c| c.trouble.as_deref().is_some_and(|t| t.contains("cannot be"))).trouble;
+    let trouble = rig
+        .wait_cluster(|c| {
+            c.trouble
+                .as_deref()
+                .is_some_and(|t| t.contains("cannot be"))
+        })
+        .trouble;
     let trouble = trouble.unwrap();
-    assert!(trouble.contains("customresourcedefinitions: the kubeconfig's user may not create them"), "{trouble}");
-    assert!(trouble.contains("kubectl apply -f deploy/crd/instancetypes.yaml"), "{trouble}");
+    assert!(
+        trouble.contains("customresourcedefinitions: the kubeconfig's user may not create them"),
+        "{trouble}"
+    );
+    assert!(
+        trouble.contains("kubectl apply -f deploy/crd/instancetypes.yaml"),
+        "{trouble}"
+    );
 
     let api = Api::start();
     api.forbid("GET", "nodes");
     let rig = Rig::new(&api);
     let trouble = rig.wait_cluster(|c| c.trouble.is_some()).trouble.unwrap();
-    assert!(trouble.contains("nodes: the kubeconfig's user may not list them"), "{trouble}");
+    assert!(
+        trouble.contains("nodes: the kubeconfig's user may not list them"),
+        "{trouble}"
+    );
 }
 
 #[test]
@@ -84,7 +112,15 @@ fn a_server_that_is_gone_is_trouble_and_what_was_seen_stays() {
     rig.wait_cluster(|c| c.machines.len() == 1);
     api.stop();
     let cluster = rig.wait_cluster(|c| c.trouble.is_some());
-    assert!(cluster.trouble.as_deref().unwrap().contains("is not reached"), "{:?}", cluster.trouble);
+    assert!(
+        cluster
+            .trouble
+            .as_deref()
+            .unwrap()
+            .contains("is not reached"),
+        "{:?}",
+        cluster.trouble
+    );
     assert_eq!(cluster.machines.len(), 1);
 }
 
@@ -99,10 +135,16 @@ fn a_pod_is_made_once_whatever_the_server_answers() {
     let id = task("train", 1);
     rig.start(&id);
     rig.start(&id);
-    rig.wait(&id, |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")));
+    rig.wait(
+        &id,
+        |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+    );
     rig.start(&id);
     assert_eq!(api.made("train-1-0"), 1);
-    assert!(api.fastest_ten() >= std::time::Duration::from_millis(900), "at most ten requests a second while it fails");
+    assert!(
+        api.fastest_ten() >= std::time::Duration::from_millis(900),
+        "at most ten requests a second while it fails"
+    );
 }
 
 #[test]
@@ -114,9 +156,15 @@ fn what_refuses_a_pod_is_told_until_it_does_not() {
     api.quota(true);
     let id = task("train", 1);
     rig.start(&id);
-    rig.wait(&id, |phase| matches!(phase, Phase::Pending { why } if why.contains("exceeded quota")));
+    rig.wait(
+        &id,
+        |phase| matches!(phase, Phase::Pending { why } if why.contains("exceeded quota")),
+    );
     api.quota(false);
-    rig.wait(&id, |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")));
+    rig.wait(
+        &id,
+        |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+    );
     assert_eq!(api.made("train-1-0"), 1);
 }
 
@@ -133,7 +181,10 @@ fn a_strangers_pod_of_the_same_name_ends_the_task_and_stays() {
         matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains("train-1-0") && message.contains("azureml"))
     });
     rig.forget(&id);
-    assert!(api.has_pod("azureml", "train-1-0"), "only what carries our id is removed");
+    assert!(
+        api.has_pod("azureml", "train-1-0"),
+        "only what carries our id is removed"
+    );
 }
 
 #[test]
@@ -146,18 +197,28 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
     let made = |run: &str| {
         let id = task(run, 1);
         rig.start(&id);
-        rig.wait(&id, |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")));
+        rig.wait(
+            &id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+        );
         id
     };
     let lost = |id: &_, word: &str| {
-        rig.wait(id, |phase| matches!(phase, Phase::Exited(Exit::Lost { why }) if why.contains(word)));
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Exited(Exit::Lost { why }) if why.contains(word)),
+        );
     };
     let by_hand = made("by-hand");
     api.remove("pods", "azureml/by-hand-1-0");
     lost(&by_hand, "not there any more");
 
     let evicted = made("evicted");
-    api.status("evicted-1-0", "n1", json!({"phase": "Failed", "reason": "Evicted", "message": "memory"}));
+    api.status(
+        "evicted-1-0",
+        "n1",
+        json!({"phase": "Failed", "reason": "Evicted", "message": "memory"}),
+    );
     lost(&evicted, "Evicted: memory");
 
     let preempted = made("preempted");
@@ -170,19 +231,43 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
 
     // Kubernetes itself says nothing of it for a minute.
     let machine = made("machine");
-    api.status("machine-1-0", "n2", json!({"phase": "Running", "containerStatuses": support::running()}));
-    rig.wait(&machine, |phase| matches!(phase, Phase::Preparing { what } if what.contains("connects")));
+    api.status(
+        "machine-1-0",
+        "n2",
+        json!({"phase": "Running", "containerStatuses": support::running()}),
+    );
+    rig.wait(
+        &machine,
+        |phase| matches!(phase, Phase::Preparing { what } if what.contains("connects")),
+    );
     api.remove("nodes", "n2");
     lost(&machine, "its machine n2 is gone");
 
     let grown = made("grown");
-    api.status("grown-1-0", "n1", json!({"phase": "Failed", "containerStatuses": support::ended("OOMKilled", 137)}));
-    rig.wait(&grown, |phase| matches!(phase, Phase::Exited(Exit::OutOfMemory { .. })));
+    api.status(
+        "grown-1-0",
+        "n1",
+        json!({"phase": "Failed", "containerStatuses": support::ended("OOMKilled", 137)}),
+    );
+    rig.wait(&grown, |phase| {
+        matches!(phase, Phase::Exited(Exit::OutOfMemory { .. }))
+    });
 
     let image = made("image");
-    api.status("image-1-0", "n1", json!({"phase": "Pending", "containerStatuses": support::waiting("ImagePullBackOff")}));
-    rig.wait(&image, |phase| matches!(phase, Phase::Pending { why } if why.contains("ImagePullBackOff")));
-    api.status("image-1-0", "n1", json!({"phase": "Pending", "containerStatuses": support::waiting("InvalidImageName")}));
+    api.status(
+        "image-1-0",
+        "n1",
+        json!({"phase": "Pending", "containerStatuses": support::waiting("ImagePullBackOff")}),
+    );
+    rig.wait(
+        &image,
+        |phase| matches!(phase, Phase::Pending { why } if why.contains("ImagePullBackOff")),
+    );
+    api.status(
+        "image-1-0",
+        "n1",
+        json!({"phase": "Pending", "containerStatuses": support::waiting("InvalidImageName")}),
+    );
     rig.wait(&image, |phase| matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains("python:latest")));
 
     for id in [&by_hand, &evicted, &preempted, &machine, &grown, &image] {
@@ -202,7 +287,10 @@ fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
     let (kept, taken) = (task("kept", 1), task("taken", 1));
     for id in [&kept, &taken] {
         rig.start(id);
-        rig.wait(id, |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")));
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+        );
     }
     rig.stop();
     api.remove("pods", "azureml/taken-1-0");
@@ -213,9 +301,15 @@ fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
     rig.attach();
     rig.start(&kept);
     rig.start(&taken);
-    rig.wait(&taken, |phase| matches!(phase, Phase::Exited(Exit::Lost { .. })));
+    rig.wait(&taken, |phase| {
+        matches!(phase, Phase::Exited(Exit::Lost { .. }))
+    });
     rig.wait(&kept, |phase| matches!(phase, Phase::Pending { .. }));
-    assert_eq!((api.made("kept-1-0"), api.made("taken-1-0")), (1, 1), "never twice");
+    assert_eq!(
+        (api.made("kept-1-0"), api.made("taken-1-0")),
+        (1, 1),
+        "never twice"
+    );
     api.wait(|| !api.has_pod("azureml", "stray-1-0"));
 }
 
@@ -227,7 +321,10 @@ fn a_compute_that_is_detached_takes_everything_of_it_along() {
     rig.wait_cluster(|c| c.machines.len() == 1);
     let id = task("train", 1);
     rig.start(&id);
-    rig.wait(&id, |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")));
+    rig.wait(
+        &id,
+        |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+    );
     assert_eq!(api.count_objects("configmaps"), 1);
     rig.detach();
     api.wait(|| api.pods_left() == 0 && api.count_objects("configmaps") == 0);
