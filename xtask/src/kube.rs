@@ -38,7 +38,7 @@ const MOST_FAKE_NODES: u32 = 1000;
 pub enum Kube {
     Up(Up),
     Down { state: Option<PathBuf> },
-    Check,
+    Check { nodes: Nodes },
     Build,
     Kubectl { version: String },
 }
@@ -67,7 +67,7 @@ pub fn parse(args: &[&str]) -> Result<Kube, String> {
     match name {
         "up" => parse_up(rest),
         "down" => parse_down(rest),
-        "check" => alone(name, rest, Kube::Check),
+        "check" => parse_check(rest),
         "build" => alone(name, rest, Kube::Build),
         "kubectl" => parse_kubectl(rest),
         other => Err(format!("unknown command {other:?} of kube")),
@@ -84,13 +84,7 @@ fn parse_up(args: &[&str]) -> Result<Kube, String> {
     while let Some(&flag) = rest.next() {
         let mut value = || rest.next().ok_or(format!("{flag} needs a value"));
         match flag {
-            "--nodes" => {
-                up.nodes = match *value()? {
-                    "real" => Nodes::Real,
-                    "none" => Nodes::None,
-                    other => return Err(format!("--nodes is real or none, got {other:?}")),
-                }
-            }
+            "--nodes" => up.nodes = parse_nodes(value()?)?,
             "--fake" => {
                 let text = value()?;
                 let fake = text.parse().ok().filter(|fake| *fake <= MOST_FAKE_NODES);
@@ -103,6 +97,24 @@ fn parse_up(args: &[&str]) -> Result<Kube, String> {
         }
     }
     Ok(Kube::Up(up))
+}
+
+fn parse_nodes(text: &str) -> Result<Nodes, String> {
+    match text {
+        "real" => Ok(Nodes::Real),
+        "none" => Ok(Nodes::None),
+        other => Err(format!("--nodes is real or none, got {other:?}")),
+    }
+}
+
+fn parse_check(args: &[&str]) -> Result<Kube, String> {
+    let nodes = match args {
+        [] => Nodes::RealIfPossible,
+        ["--nodes", nodes] => parse_nodes(nodes)?,
+        ["--nodes"] => return Err("--nodes needs a value".into()),
+        [other, ..] => return Err(format!("unknown option {other:?} of kube check")),
+    };
+    Ok(Kube::Check { nodes })
 }
 
 fn parse_down(args: &[&str]) -> Result<Kube, String> {
@@ -144,7 +156,7 @@ pub fn run(command: Kube) -> Result<()> {
             );
         }
         Kube::Down { state } => down::down(&state.unwrap_or_else(default_state))?,
-        Kube::Check => check::check()?,
+        Kube::Check { nodes } => check::check(nodes)?,
         Kube::Build => println!("{}", programs::built()?.folder().display()),
         Kube::Kubectl { version } => println!("{}", kubectl::path(&version)?.display()),
     }
@@ -179,6 +191,11 @@ mod tests {
         };
         let args = ["up", "--fake", "20", "--nodes", "none", "--state", "s"];
         assert_eq!(parse(&args), Ok(Kube::Up(up)));
+        let nodes = Nodes::Real;
+        assert_eq!(
+            parse(&["check", "--nodes", "real"]),
+            Ok(Kube::Check { nodes })
+        );
         let version = "1.37.1".to_owned();
         assert_eq!(parse(&["kubectl", "1.37.1"]), Ok(Kube::Kubectl { version }));
     }
@@ -198,7 +215,11 @@ mod tests {
         assert_eq!(refused(&["down", "--state"]), "--state needs a value");
         assert_eq!(
             refused(&["check", "x"]),
-            r#"kube check takes no argument, got "x""#
+            r#"unknown option "x" of kube check"#
+        );
+        assert_eq!(
+            refused(&["build", "x"]),
+            r#"kube build takes no argument, got "x""#
         );
     }
 }

@@ -42,7 +42,8 @@ usage: cargo xtask COMMAND
                              a throw-away Kubernetes; prints the export of KUBECONFIG. Default: a real node when this
                              machine can run one
   kube down [--state DIR]    ends all of it
-  kube check                 a Kubernetes of its own: up, does it work, down, is nothing left
+  kube check [--nodes real|none]
+                             a Kubernetes of its own: up, does it work, down, is nothing left
   kube build                 only builds the programs, and prints their folder
   kube kubectl [VERSION]     prints the path of a stock kubectl";
 

@@ -62,10 +62,9 @@ pub fn up(state: &Path, nodes: Nodes, fake: u32) -> Result<Cluster> {
     let began = Instant::now();
     let with_node = wants_node(nodes)?;
     let programs = programs::built()?;
-    let etcd = programs.etcd()?;
     let mut cluster = Cluster::prepare(state)?;
     eprintln!("a cluster in {}", cluster.state.display());
-    if let Err(error) = cluster.start(&programs, &etcd, with_node, fake) {
+    if let Err(error) = cluster.start(&programs, with_node, fake) {
         eprintln!("it does not start; ending what did");
         if let Err(error) = down::down(&cluster.state) {
             eprintln!("note: {error:#}");
@@ -154,7 +153,7 @@ impl Cluster {
         })
     }
 
-    fn start(&mut self, programs: &Programs, etcd: &Path, real: bool, fake: u32) -> Result<()> {
+    fn start(&mut self, programs: &Programs, real: bool, fake: u32) -> Result<()> {
         let ports = Ports::free()?;
         self.facts["server"] = format!("https://127.0.0.1:{}", ports.api).into();
         self.facts["version"] = programs.version().into();
@@ -162,7 +161,7 @@ impl Cluster {
         self.tell()?;
         keys::make(&self.state, ports.api)?;
         let prepared = beside(
-            || control_plane::start_server(self, &ports, programs, etcd),
+            || control_plane::start_server(self, &ports, programs),
             || real.then(|| node::prepare(self)).transpose(),
         )?;
         if let Some(prepared) = &prepared {

@@ -6,7 +6,6 @@ use super::cluster::{Cluster, Ports};
 use super::programs::Programs;
 use super::{process, tools};
 use anyhow::Result;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,22 +13,17 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a kubelet can talk to.
-pub fn start_server(
-    cluster: &Cluster,
-    ports: &Ports,
-    programs: &Programs,
-    etcd: &Path,
-) -> Result<()> {
-    start_etcd(cluster, ports, etcd)?;
+pub fn start_server(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Result<()> {
+    start_etcd(cluster, ports, programs)?;
     start_api_server(cluster, ports, programs)
 }
 
-fn start_etcd(cluster: &Cluster, ports: &Ports, etcd: &Path) -> Result<()> {
+fn start_etcd(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Result<()> {
     let state = cluster.state.display();
     let client = format!("http://127.0.0.1:{}", ports.etcd);
     let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
-    let mut command = Command::new(etcd);
-    // Versions before 3.5 take no client address without the advertised ones.
+    let mut command = Command::new(programs.path("etcd"));
+    // A client address is taken only together with the one that is advertised.
     command.args([
         format!("--data-dir={state}/etcd"),
         format!("--listen-client-urls={client}"),

@@ -355,7 +355,8 @@ fn kubelet_config(cluster: &Cluster, address: &str, health: u16) -> Value {
         // The image cannot be loaded again once it is thrown away.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        "clusterDNS": ["10.96.0.10"],
+        // Nothing answers names. There it is refused at once, and an address of nobody would be waited for.
+        "clusterDNS": [address],
         "clusterDomain": "cluster.local",
         "resolvConf": "",
     });
