@@ -97,6 +97,22 @@ fn parse(path: &str) -> Option<(String, Option<String>, Option<String>)> {
     })
 }
 
+fn line(kind: &str, object: Value) -> Bytes {
+    let mut line = json!({"type": kind, "object": object}).to_string();
+    line.push('\n');
+    Bytes::from(line)
+}
+
+fn gone() -> Bytes {
+    line(
+        "ERROR",
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too old resource version",
+            "reason": "Expired", "code": 410,
+        }),
+    )
+}
+
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default().to_owned();
@@ -206,20 +222,6 @@ fn watch(shared: &Shared, resource: &str, namespace: Option<String>, query: &str
     let (changes, broken) = (shared.changes.subscribe(), shared.broken.subscribe());
     let missed = content.version > since;
     drop(content);
-    let line = |kind: &str, object: Value| {
-        let mut line = json!({"type": kind, "object": object}).to_string();
-        line.push('\n');
-        Bytes::from(line)
-    };
-    let gone = || {
-        line(
-            "ERROR",
-            json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too old resource version",
-                "reason": "Expired", "code": 410,
-            }),
-        )
-    };
     // This server keeps no history: a watch from before the last change has to list again.
     let start = missed.then(gone);
     let stream = futures_util::stream::unfold(
