@@ -12,6 +12,7 @@ mod blob;
 mod call;
 mod condition;
 mod kept;
+mod kube;
 mod paging;
 mod plane;
 mod problem;
@@ -24,6 +25,7 @@ mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
+pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use table::ROUTES;
 
@@ -76,13 +78,18 @@ pub struct Api {
     finalizing: plane::history::FirstCalls,
     sweep: blob::blocks::Sweep,
     kept: kept::Kept,
+    kube: kube::State,
     room: Room,
     /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
     agents: Option<(NodeKey, Agents)>,
+    keep: Keep,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
 type Room = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Keeps a secret under its digest, durably, before anything names it.
+type Keep = Box<dyn Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync>;
 
 impl Api {
     /// Routes over `control`. `home` always exists, whether or not a document says so; `location` is what resources report.
@@ -118,9 +125,11 @@ impl Api {
             home: home.clone(),
             started: time::now(),
             finalizing: plane::history::FirstCalls::default(),
+            kube: kube::State::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
             agents: None,
+            keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
         })
     }
 
@@ -138,6 +147,16 @@ impl Api {
     #[must_use]
     pub fn with_agents(mut self, key: NodeKey, agents: Agents) -> Self {
         self.agents = Some((key, agents));
+        self
+    }
+
+    /// Keeps the kubeconfigs of attached clusters: `keep` gets the digest and the text, and returns once it is durable.
+    #[must_use]
+    pub fn with_kubeconfigs(
+        mut self,
+        keep: impl Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.keep = Box::new(keep);
         self
     }
 

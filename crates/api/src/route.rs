@@ -21,6 +21,7 @@ use std::sync::{
 use crate::{
     Api, Scheme,
     call::Call,
+    kube,
     problem::{Answer, Problem},
 };
 
@@ -38,6 +39,8 @@ pub enum Guard {
     Agent,
     /// Who holds a shared access signature, or the server's token; refusals are XML.
     Blob,
+    /// Who holds the server's token; refusals are `Status` objects of Kubernetes.
+    Kube,
 }
 
 /// What answers.
@@ -72,6 +75,7 @@ pub struct Route {
 
 /// Builds the router from the table.
 pub(crate) fn router(api: Arc<Api>) -> Router {
+    let (nowhere, wrong) = (api.clone(), api.clone());
     let mut router = Router::new();
     for route in crate::table::ROUTES {
         let filter =
@@ -83,9 +87,11 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         router = router.route(&lower_template(route.template), endpoint);
     }
     router
-        .fallback(|request: Request| async move { finish(&request_id(), not_found(&request)) })
-        .method_not_allowed_fallback(|request: Request| async move {
-            finish(&request_id(), wrong_method(&request))
+        .fallback(move |request: Request| async move {
+            finish(&request_id(), not_found(&nowhere, &request))
+        })
+        .method_not_allowed_fallback(move |request: Request| async move {
+            finish(&request_id(), wrong_method(&wrong, &request))
         })
 }
 
@@ -129,8 +135,11 @@ fn lower_template(template: &str) -> String {
         .join("/")
 }
 
-fn not_found(request: &Request) -> Response {
+fn not_found(api: &Api, request: &Request) -> Response {
     let uri = sent(request);
+    if kube::holds(uri.path()) {
+        return kube_refused(api, request, kube::nothing_here());
+    }
     Problem::new(
         StatusCode::NOT_FOUND,
         "NotFound",
@@ -143,8 +152,20 @@ fn not_found(request: &Request) -> Response {
     .into_arm_response()
 }
 
-fn wrong_method(request: &Request) -> Response {
+/// A refusal of the Kubernetes part, which says nothing to those without the token (I8).
+fn kube_refused(api: &Api, request: &Request, refused: kube::Refused) -> Response {
+    if api.admits(request.headers()) {
+        refused.into_response()
+    } else {
+        kube::denied().into_response()
+    }
+}
+
+fn wrong_method(api: &Api, request: &Request) -> Response {
     let uri = sent(request);
+    if kube::holds(uri.path()) {
+        return kube_refused(api, request, kube::wrong_method());
+    }
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "MethodNotAllowed",
@@ -165,6 +186,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
     let response = match answer(api, route, parts, &uri, body).await {
         Ok(response) => response,
         Err(problem) if route.guard == Guard::Blob => problem.into_blob_response(head),
+        Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
     finish(&id, response)
@@ -182,6 +204,9 @@ async fn answer(
     }
     if let Handler::Switch(handler) = route.handler {
         return handler(&api, parts);
+    }
+    if route.guard == Guard::Kube && !api.admits(&parts.headers) {
+        return Ok(kube::denied().into_response());
     }
     if let Handler::Kept(handler) = route.handler {
         let scheme = parts.extensions.get().copied().unwrap_or(Scheme::Https);

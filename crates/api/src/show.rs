@@ -1,7 +1,9 @@
 //! What a view needs beside the document: the published state, and where the client sees the server. The shapes are `wire`'s.
 
-use model::{ComputeId, Document, Time, Workspace};
-use serde_json::Value;
+use model::{
+    ComputeId, Document, KubernetesRecord, Name, Time, View, Workspace, kubernetes::TypeSeen,
+};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use wire::{
     arm::asset::name_and_version,
@@ -42,8 +44,47 @@ pub(crate) fn workspace_document(
 pub(crate) fn compute(api: &Api, base: &Base, document: &Document) -> Value {
     let view = api.control.view();
     let id = ComputeId::new(&document.key.workspace, document.key.path.clone());
+    if let Some(record) = view.kubernetes.get(&id) {
+        let trouble = view.clusters_seen.get(&record.cluster());
+        return view::compute::kubernetes(
+            &site(api, base),
+            document,
+            Some(record),
+            types(&view, record, document),
+            trouble.and_then(|c| c.trouble.as_deref()),
+        );
+    }
     let record = view.clusters.get(&id).map(|r| &**r);
     view::compute::compute(&site(api, base), document, record, view.nodes_of(&id))
+}
+
+/// The instance types that a Kubernetes compute offers, as clients see them. Its own keep the spelling they were sent in;
+/// those of the embedded cluster the one they were applied in.
+fn types(view: &View, record: &KubernetesRecord, document: &Document) -> Map<String, Value> {
+    let own: Value = serde_json::from_str(&document.json).unwrap_or_default();
+    let own = own.pointer("/properties/properties/instanceTypes");
+    let shown = |name: &str, seen: &TypeSeen| {
+        if record.spec.types.contains_key(name)
+            && let Some(sent) = own.and_then(|types| types.get(name))
+        {
+            return Some(sent.clone());
+        }
+        let applied = view.types.records.get(&Name::from(name));
+        match (seen, applied.filter(|_| !record.spec.is_attached())) {
+            (TypeSeen::Usable(_), Some(applied)) => {
+                let object: Value = serde_json::from_str(&applied.json).ok()?;
+                Some(wire::crd::arm_view_of(&object))
+            }
+            (TypeSeen::Usable(usable), None) => Some(wire::crd::arm_view(usable)),
+            // no client could use it; `instance-type list` and the API server show it
+            (TypeSeen::Broken(_), _) => None,
+        }
+    };
+    let all = view.types_of(record);
+    let all = all
+        .iter()
+        .filter_map(|(name, seen)| Some((name.to_string(), shown(name, seen)?)));
+    all.collect()
 }
 
 /// A container as its versions make it, with what its own document says of it.

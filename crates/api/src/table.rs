@@ -8,10 +8,10 @@ use crate::{
         assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
         workspaces,
     },
-    blob,
+    blob, kube,
     plane::{data, history, open},
     route::{
-        Guard::{self, Agent, Blob, Open, Token},
+        Guard::{self, Agent, Blob, Kube, Open, Token},
         Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
         Route,
     },
@@ -49,6 +49,19 @@ macro_rules! place {
 macro_rules! act {
     ($rest:literal) => {
         concat!("Microsoft.MachineLearningServices/workspaces", $rest)
+    };
+}
+
+/// A path of the Kubernetes part.
+macro_rules! kube {
+    ($rest:literal) => {
+        concat!("/kube", $rest)
+    };
+}
+/// Azure's name of an action on instance types.
+macro_rules! types {
+    ($rest:literal) => {
+        concat!("amlarc.azureml.com/instancetypes", $rest)
     };
 }
 
@@ -169,6 +182,27 @@ pub const ROUTES: &[Route] = &[
 
     // agents
     row(GET, "/agents/connect", "Zaffre/agents/connect/read", Agent, Switch(agents::connect)),
+
+    // instance types, as Kubernetes has them
+    row(GET, kube!("/version"), "zaffre/kube/version/read", Kube, Now(kube::version)),
+    row(GET, kube!("/api"), "zaffre/kube/discovery/read", Kube, Now(kube::core)),
+    row(GET, kube!("/apis"), "zaffre/kube/discovery/read", Kube, Now(kube::groups)),
+    row(GET, kube!("/openapi/v2"), "zaffre/kube/discovery/read", Kube, Now(kube::openapi_v2)),
+    row(GET, kube!("/openapi/v3"), "zaffre/kube/discovery/read", Kube, Now(kube::openapi_index)),
+    row(GET, kube!("/openapi/v3/apis/amlarc.azureml.com/v1alpha1"), "zaffre/kube/discovery/read", Kube, Now(kube::openapi)),
+    row(GET, kube!("/apis/amlarc.azureml.com"), "zaffre/kube/discovery/read", Kube, Now(kube::group)),
+    row(GET, kube!("/apis/amlarc.azureml.com/v1alpha1"), "zaffre/kube/discovery/read", Kube, Now(kube::resources)),
+    row(GET, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes"), types!("/read"), Kube, Ask(|a, c| Box::pin(kube::list(a, c)))),
+    row(POST, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes"), types!("/write"), Kube, Ask(|a, c| Box::pin(kube::create(a, c)))),
+    row(GET, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes/{n}"), types!("/read"), Kube, Ask(|a, c| Box::pin(kube::get(a, c)))),
+    row(PUT, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes/{n}"), types!("/write"), Kube, Ask(|a, c| Box::pin(kube::replace(a, c)))),
+    row(PATCH, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes/{n}"), types!("/write"), Kube, Ask(|a, c| Box::pin(kube::patch(a, c)))),
+    row(DELETE, kube!("/apis/amlarc.azureml.com/v1alpha1/instancetypes/{n}"), types!("/delete"), Kube, Ask(|a, c| Box::pin(kube::delete(a, c)))),
+    row(GET, kube!("/apis/apiextensions.k8s.io/v1"), "zaffre/kube/discovery/read", Kube, Now(kube::resources_of_definitions)),
+    row(GET, kube!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"), "apiextensions.k8s.io/customresourcedefinitions/read", Kube, Ask(|a, c| Box::pin(kube::definitions(a, c)))),
+    row(GET, kube!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{n}"), "apiextensions.k8s.io/customresourcedefinitions/read", Kube, Ask(|a, c| Box::pin(kube::definition(a, c)))),
+    row(GET, kube!("/apis/authorization.k8s.io/v1"), "zaffre/kube/discovery/read", Kube, Now(kube::resources_of_reviews)),
+    row(POST, kube!("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), "authorization.k8s.io/selfsubjectaccessreviews/action", Kube, Ask(|a, c| Box::pin(kube::review(a, c)))),
 
     // blobs
     row(GET, "/storage/{account}/{*rest}", "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read", Blob, Stream(blob::get)),

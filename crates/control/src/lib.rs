@@ -173,6 +173,14 @@ impl Control {
             .unwrap_or_else(PoisonError::into_inner)
             .stopping = true;
         self.0.bell.ring();
+        // Whoever waits for the next turn looks up, and sees that there may be none.
+        self.0.turns.send_modify(|_| ());
+    }
+
+    /// Whether it takes no more requests: answers that go on for long end then.
+    pub fn stopping(&self) -> bool {
+        let inbox = self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.stopping
     }
 }
 

@@ -30,14 +30,12 @@ use model::{
 use pod::Settings;
 use port::{Bell, Engine};
 use record::{Record, Records};
-use serde::Deserialize;
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     thread::JoinHandle,
-    time::SystemTime,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -57,31 +55,19 @@ pub struct KubeConfig {
     pub credential: shared::Credential,
 }
 
-/// Settings of one compute that no instance type has; `settings.json` beside its kubeconfig.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Own {
-    /// `zaffre.agent_image`.
-    #[serde(default)]
-    pub agent_image: Option<String>,
-    /// `zaffre.run_as_user`.
-    #[serde(default)]
-    pub run_as_user: Option<u32>,
-}
-
 /// The engine of all attached computes.
 pub struct Kube {
     shared: Arc<Shared>,
     folder: PathBuf,
     told: UnboundedSender<Word>,
-    attached: std::sync::Mutex<BTreeMap<ComputeId, (Arc<KubernetesSpec>, Option<SystemTime>)>>,
+    attached: std::sync::Mutex<BTreeMap<ComputeId, Arc<KubernetesSpec>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the engine's thread is told.
 enum Word {
     Actions(Vec<Action>),
-    Attach(ComputeId, Arc<KubernetesSpec>, PathBuf, Own),
+    Attach(ComputeId, Arc<KubernetesSpec>, PathBuf),
     Detach(ComputeId),
     End,
 }
@@ -138,26 +124,14 @@ impl Kube {
     }
 
     /// A compute has a cluster, or another one than before.
-    pub fn attach(&self, id: &ComputeId, spec: &Arc<KubernetesSpec>, kubeconfig: &Path, own: Own) {
+    pub fn attach(&self, id: &ComputeId, spec: &Arc<KubernetesSpec>, kubeconfig: &Path) {
         let (id, spec) = (id.clone(), spec.clone());
-        self.tell(Word::Attach(id, spec, kubeconfig.to_owned(), own));
+        self.tell(Word::Attach(id, spec, kubeconfig.to_owned()));
     }
 
     /// A compute has none any more: everything of ours in it goes.
     pub fn detach(&self, id: &ComputeId) {
         self.tell(Word::Detach(id.clone()));
-    }
-
-    /// The folder in which the kubeconfig of a compute is looked for.
-    pub fn place(folder: &Path, id: &ComputeId) -> PathBuf {
-        let workspace = id.workspace();
-        // The names passed Azure's rules, none of which allows a slash; one that is dots alone is not a folder.
-        let part = |text: &str| text.to_ascii_lowercase().replace(['/', '\\', '.'], "_");
-        folder
-            .join(part(workspace.subscription.as_str()))
-            .join(part(workspace.group.as_str()))
-            .join(part(workspace.name.as_str()))
-            .join(part(id.name()))
     }
 
     /// Attaches and detaches as the view says. Cheap when nothing has changed.
@@ -168,20 +142,15 @@ impl Kube {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut gone: Vec<ComputeId> = attached.keys().cloned().collect();
         for (id, record) in view.kubernetes.iter() {
-            if !record.spec.attached {
+            let Some(digest) = &record.spec.kubeconfig else {
                 continue;
-            }
+            };
             gone.retain(|other| other != id);
-            let folder = Kube::place(&self.folder, id);
-            let kubeconfig = folder.join("kubeconfig");
-            let written = fs::metadata(&kubeconfig).and_then(|m| m.modified()).ok();
-            let now = (record.spec.clone(), written);
-            if attached.get(id).is_some_and(|before| *before == now) {
+            if attached.get(id) == Some(&record.spec) {
                 continue;
             }
-            let own = own(&folder.join("settings.json"));
-            self.attach(id, &record.spec, &kubeconfig, own);
-            attached.insert(id.clone(), now);
+            self.attach(id, &record.spec, &self.folder.join(&**digest));
+            attached.insert(id.clone(), record.spec.clone());
         }
         for id in gone {
             self.detach(&id);
@@ -192,17 +161,6 @@ impl Kube {
     /// What the server's route hands connections of agents to.
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
-    }
-}
-
-/// Reads the settings of a compute; a file that is wrong is named and not followed.
-fn own(path: &Path) -> Own {
-    match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|e| {
-            tracing::warn!("{}: {e}", path.display());
-            Own::default()
-        }),
-        Err(_) => Own::default(),
     }
 }
 
@@ -238,7 +196,8 @@ struct Manager {
 
 struct Worker {
     told: UnboundedSender<Told>,
-    kubeconfig: (PathBuf, Option<SystemTime>, Own, Box<str>),
+    /// What it was made for: with another of these it is made anew.
+    made_for: (PathBuf, Box<str>, Option<Box<str>>, Option<u32>),
     thread: tokio::task::JoinHandle<()>,
     tasks: std::collections::BTreeSet<TaskId>,
 }
@@ -256,7 +215,7 @@ impl Manager {
                                 self.act(action);
                             }
                         }
-                        Word::Attach(id, spec, path, own) => self.attach(id, spec, path, own),
+                        Word::Attach(id, spec, path) => self.attach(id, spec, path),
                         Word::Detach(id) => {
                             if let Some(worker) = self.workers.remove(&id) {
                                 drop(worker.told.send(Told::Detach));
@@ -269,11 +228,15 @@ impl Manager {
             .await;
     }
 
-    fn attach(&mut self, id: ComputeId, spec: Arc<KubernetesSpec>, path: PathBuf, own: Own) {
-        let written = fs::metadata(&path).and_then(|m| m.modified()).ok();
-        let key = (path.clone(), written, own.clone(), spec.namespace.clone());
+    fn attach(&mut self, id: ComputeId, spec: Arc<KubernetesSpec>, path: PathBuf) {
+        let key = (
+            path.clone(),
+            spec.namespace.clone(),
+            spec.agent_image.clone(),
+            spec.run_as_user,
+        );
         if let Some(worker) = self.workers.get_mut(&id)
-            && worker.kubeconfig == key
+            && worker.made_for == key
         {
             drop(worker.told.send(Told::Spec(spec)));
             return;
@@ -289,10 +252,10 @@ impl Manager {
         }
         let mut settings = self.settings.clone();
         settings.namespace = spec.namespace.to_string();
-        if let Some(image) = own.agent_image {
-            settings.agent_image = image;
+        if let Some(image) = &spec.agent_image {
+            settings.agent_image = image.to_string();
         }
-        if let Some(user) = own.run_as_user {
+        if let Some(user) = spec.run_as_user {
             settings.run_as = i64::from(user);
         }
         let (told, inbox) = unbounded_channel();
@@ -306,7 +269,7 @@ impl Manager {
         };
         let mut worker = Worker {
             told,
-            kubeconfig: key,
+            made_for: key,
             thread: tokio::task::spawn_local(Attached::serve(given, inbox)),
             tasks: std::collections::BTreeSet::new(),
         };

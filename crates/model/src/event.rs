@@ -171,6 +171,11 @@ pub enum RunEvent {
         /// Which.
         task: TaskId,
     },
+    /// A task's pod is taken back before it was on any machine, to be made anew: its instance type has changed.
+    TaskRecalled {
+        /// Which.
+        task: TaskId,
+    },
     /// The user's program said this first.
     Erred {
         /// What.

@@ -49,8 +49,8 @@ pub const MAX_LABEL_VALUE: usize = 63;
 pub const MAX_CORES: u64 = 1_000_000;
 /// Bytes that a type may ask for, 1 EiB: for the same reason.
 pub const MAX_MEMORY: u64 = 1 << 60;
-/// Devices of one name that a type may ask for.
-pub const MAX_DEVICES: u32 = 1_000_000;
+/// Devices of one name that a type may ask for: six digits.
+pub const MAX_DEVICES: u32 = 999_999;
 
 /// Billionths of a unit: how `wire` says an exact amount.
 const NANO: i128 = 1_000_000_000;
@@ -147,8 +147,7 @@ pub fn quoted(text: &str) -> Box<str> {
             '\0'..='\u{1F}' | '\u{7F}' => {
                 let _ = write!(out, "\\x{:02x}", u32::from(c));
             }
-            // what Go does not print is, outside of ASCII, very nearly what Rust escapes
-            c if !c.is_ascii() && c.escape_debug().len() > 1 => {
+            c if !c.is_ascii() && !printed(c) => {
                 let _ = match u32::from(c) {
                     n @ ..0x1_0000 => write!(out, "\\u{n:04x}"),
                     n => write!(out, "\\U{n:08x}"),
@@ -159,6 +158,12 @@ pub fn quoted(text: &str) -> Box<str> {
     }
     out.push('"');
     out.into()
+}
+
+/// Go prints what Rust prints behind a letter, where a mark that joins it is no stranger.
+fn printed(c: char) -> bool {
+    let behind_a_letter: String = ['a', c].iter().collect();
+    behind_a_letter.escape_debug().count() == 2
 }
 
 impl InstanceType {

@@ -40,8 +40,8 @@ pub enum PullPolicy {
 /// A Kubernetes compute as declared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubernetesSpec {
-    /// Whether it has a cluster of its own, or runs on this machine.
-    pub attached: bool,
+    /// SHA-256 of the kubeconfig that reaches its cluster, hex; the file itself is a secret. Absent: it runs on this machine.
+    pub kubeconfig: Option<Box<str>>,
     /// Namespace of its pods; it must exist before (behaviour §2.1.4).
     pub namespace: Box<str>,
     /// Where all its workloads must run: the extension's node selector.
@@ -54,6 +54,17 @@ pub struct KubernetesSpec {
     pub types: BTreeMap<Box<str>, InstanceType>,
     /// For every pod of it.
     pub pull_policy: PullPolicy,
+    /// The image that brings our agent into a pod; absent: the server's own choice.
+    pub agent_image: Option<Box<str>>,
+    /// The uid of user programs in a pod; absent: one without rights.
+    pub run_as_user: Option<u32>,
+}
+
+impl KubernetesSpec {
+    /// Whether it has a cluster of its own.
+    pub fn is_attached(&self) -> bool {
+        self.kubeconfig.is_some()
+    }
 }
 
 /// What a pod is, resolved when its task is admitted: the type may change or go afterwards.

@@ -10,7 +10,7 @@ use crate::{
     instance_type::InstanceType,
     kubernetes::{ClusterKey, ClusterSeen, KubernetesSpec, TypeSeen},
     node::{NodeRecord, NodeState},
-    run::RunRecord,
+    run::{RunRecord, RunState},
     unit::Time,
     why::Why,
 };
@@ -50,7 +50,7 @@ pub struct KubernetesRecord {
 impl KubernetesRecord {
     /// The cluster behind it.
     pub fn cluster(&self) -> ClusterKey {
-        if self.spec.attached {
+        if self.spec.is_attached() {
             ClusterKey::Attached(self.id.clone())
         } else {
             ClusterKey::Embedded
@@ -258,6 +258,23 @@ impl View {
         let own = compute.spec.types.iter();
         all.extend(own.map(|(name, t)| (name.clone(), TypeSeen::Usable(t.clone()))));
         all
+    }
+    /// Why the pods of a run are on no machine, by our own look at what its cluster has: the type of the first of them and
+    /// every machine. `None` when they are not waiting for one, or one has room for it.
+    pub fn no_machine(&self, run: &RunRecord) -> Option<Why> {
+        let (RunState::Preparing, Some(Why::Pod { pods, of, .. })) = (&run.state, &run.why) else {
+            return None;
+        };
+        let waiting = run.tasks.values().find(|t| !t.running);
+        let pod = waiting.and_then(|t| t.place.pod())?;
+        let record = self.kubernetes.get(&run.spec.compute)?;
+        let unfit = self.clusters_seen.get(&record.cluster())?.unfit(pod)?;
+        Some(Why::Unschedulable {
+            instance_type: pod.instance_type.clone(),
+            pods: *pods,
+            of: *of,
+            unfit,
+        })
     }
     /// The quotas in force in a workspace.
     pub fn quotas_of(&self, workspace: &Arc<Workspace>) -> Arc<Quotas> {

@@ -185,10 +185,14 @@ pub enum Why {
         /// Why, machine by machine.
         unfit: Unfit,
     },
-    /// What the cluster says about its pod, in the cluster's words.
+    /// Its pods are made and on no machine, or cannot start there. `View::no_machine` says more.
     Pod {
-        /// The words.
+        /// What the cluster says of the first of them, in its words.
         message: Box<str>,
+        /// Pods that wait so.
+        pods: u32,
+        /// Of how many.
+        of: u32,
     },
     /// The cluster cannot be used: it is not reached, or a right is missing.
     Cluster {
@@ -369,7 +373,12 @@ impl fmt::Display for Why {
                 }
                 write!(f, "instance type {instance_type}: {unfit}")
             }
-            Why::Pod { message } => f.write_str(message),
+            Why::Pod { message, pods, of } => {
+                if *of > 1 {
+                    write!(f, "{pods} of {of} pods: ")?;
+                }
+                f.write_str(message)
+            }
             Why::Cluster { compute, message } => {
                 write!(
                     f,

@@ -59,7 +59,7 @@ impl Turning<'_> {
         }
         match self.world.view.kubernetes.get(id) {
             Some(known) if known.deleting => refuse(format!("compute {id} is being deleted")),
-            Some(known) if known.spec.attached != spec.attached => refuse(format!(
+            Some(known) if known.spec.is_attached() != spec.is_attached() => refuse(format!(
                 "compute {id} is attached to another cluster: detach it first"
             )),
             Some(known) if known.spec.namespace != spec.namespace => refuse(format!(

@@ -162,33 +162,11 @@ impl World {
                 Verdict::Wait(why) => Some(why),
                 Verdict::Admit(_) => None,
             },
-            RunState::Preparing => match &run.why {
-                Some(Why::Unschedulable { pods, .. }) => {
-                    let pod = run.tasks.values().find(|t| !t.running);
-                    let pod = pod.and_then(|t| t.place.pod())?;
-                    let now = self.no_machine(compute, job, pod, *pods);
-                    now.or_else(|| run.why.clone())
-                }
-                other => other.clone(),
-            },
+            RunState::Preparing => self.view.no_machine(run).or_else(|| run.why.clone()),
             RunState::Queued | RunState::Running | RunState::Canceling(_) | RunState::Done(_) => {
                 run.why.clone()
             }
         }
-    }
-
-    /// Why `pods` pods that are made are on no machine, by our own look at the cluster; `None` when one has room.
-    fn no_machine(
-        &self,
-        compute: &ComputeId,
-        job: &JobId,
-        pod: &PodSpec,
-        pods: u32,
-    ) -> Option<Why> {
-        let record = self.kubernetes_of(compute)?;
-        let of = self.run(job)?.spec.instances.max(1);
-        let unfit = self.view.clusters_seen.get(&record.cluster())?.unfit(pod)?;
-        Some(unschedulable(pod, pods, of, unfit))
     }
 
     /// Notes what our own pods hold of the embedded cluster's machines.
@@ -234,7 +212,7 @@ impl World {
             )));
         }
         let seen = self.view.clusters_seen.get(&record.cluster());
-        let known = !record.spec.attached || seen.is_some_and(|c| c.types.is_some());
+        let known = !record.spec.is_attached() || seen.is_some_and(|c| c.types.is_some());
         match self.pod_of(record, spec) {
             Err(why) if known => Err(invalid(why.to_string())),
             Ok(_) | Err(_) => Ok(()),
@@ -345,7 +323,7 @@ impl Turning<'_> {
             return;
         }
         for (id, record) in self.world.view.kubernetes.iter() {
-            if !record.spec.attached {
+            if !record.spec.is_attached() {
                 self.world.dirty.insert(id.clone());
             }
         }
@@ -365,6 +343,8 @@ impl Turning<'_> {
             }
             return;
         }
+        self.recall(compute);
+        let pods = self.world.pods.get(compute);
         let waiting = pods.map(|p| p.waiting.values().take(ADMIT_LOOKAHEAD).cloned());
         let waiting: Vec<JobId> = waiting.into_iter().flatten().collect();
         let mut head = None;
@@ -376,6 +356,39 @@ impl Turning<'_> {
             }
         }
         self.tell(compute, head);
+    }
+
+    /// Pods that are on no machine and would be made otherwise today are taken back: whoever corrects a type wants its jobs to
+    /// run (Q1). A type that is gone leaves its pods as they are.
+    fn recall(&mut self, compute: &ComputeId) {
+        let Some(pods) = self.world.pods.get(compute) else {
+            return;
+        };
+        let unstarted = pods.unstarted.keys().filter_map(|seq| pods.runs.get(seq));
+        let outdated: Vec<JobId> = unstarted
+            .filter(|job| self.is_outdated(compute, job).unwrap_or(false))
+            .cloned()
+            .collect();
+        for job in outdated {
+            for task in self.tasks_of(&job) {
+                self.emit_run(&job, RunEvent::TaskRecalled { task });
+            }
+        }
+    }
+
+    fn is_outdated(&self, compute: &ComputeId, job: &JobId) -> Option<bool> {
+        let record = self.world.kubernetes_of(compute)?;
+        let run = self.world.run(job)?;
+        if run.state != RunState::Preparing {
+            return None;
+        }
+        let waits = self.tasks_of(job).iter().any(|task| {
+            let phase = self.seen.tasks.get(task).map(|t| &t.phase);
+            matches!(phase, Some(Phase::Pending { .. }))
+        });
+        let today = self.world.pod_of(record, &run.spec).ok()?;
+        let mut made = run.tasks.values().filter_map(|t| t.place.pod());
+        Some(waits && made.any(|pod| *pod != today))
     }
 
     fn admit_run(&mut self, job: &JobId, pods: Vec<PodSpec>) {
@@ -405,34 +418,37 @@ impl Turning<'_> {
         }
     }
 
-    /// While nothing of a run of pods runs: what the first of them that is on no machine waits for.
+    /// While nothing of a run of pods runs: what the cluster says of the first of them that is on no machine. What stands in
+    /// the way at each machine changes with every other pod, and is found when somebody asks (`View::no_machine`).
     pub fn pending(&mut self, job: &JobId) -> bool {
         let Some(run) = self.world.run(job) else {
             return false;
         };
-        let compute = run.spec.compute.clone();
-        let pending = run.tasks.iter().filter_map(|(&index, task)| {
+        let of = run.tasks.len();
+        let mut pending = run.tasks.iter().filter_map(|(&index, task)| {
             let id = TaskId {
                 job: job.clone(),
                 index,
                 attempt: task.attempt,
             };
             match &self.seen.tasks.get(&id)?.phase {
-                Phase::Pending { why } => Some((task.place.pod()?, why)),
+                Phase::Pending { why } => Some(why),
                 Phase::Preparing { .. } | Phase::Running | Phase::Exited(_) => None,
             }
         });
-        let Some((pod, says)) = pending.clone().next() else {
+        let Some(message) = pending.next().cloned() else {
             return false;
         };
-        let pods = count(pending.count());
-        let why = self.world.no_machine(&compute, job, pod, pods);
-        let why = why.or_else(|| {
-            Some(Why::Pod {
-                message: says.clone(),
-            })
-        });
-        self.explain_pods(job, why);
+        let (pods, compute) = (1 + pending.count(), run.spec.compute.clone());
+        let why = Why::Pod {
+            message,
+            pods: count(pods),
+            of: count(of),
+        };
+        self.explain_pods(job, Some(why));
+        if self.is_outdated(&compute, job) == Some(true) {
+            self.due_pools.insert(compute);
+        }
         true
     }
 

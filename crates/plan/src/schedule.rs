@@ -29,6 +29,12 @@ impl Turning<'_> {
         for compute in &look {
             self.admit(compute);
         }
+        // What was given away is room that others were told of: they are told anew. Nothing more fits by then.
+        self.embedded_room();
+        for compute in std::mem::take(&mut self.world.dirty) {
+            self.admit(&compute);
+            look.insert(compute);
+        }
         for compute in &look {
             self.place(compute);
         }

@@ -146,7 +146,8 @@ impl Turning<'_> {
         | RunEvent::Started { task }
         | RunEvent::Stopping { task }
         | RunEvent::TaskEnded { task }
-        | RunEvent::TaskLost { task } = &event
+        | RunEvent::TaskLost { task }
+        | RunEvent::TaskRecalled { task } = &event
         {
             self.touch_task(&task.clone());
         }

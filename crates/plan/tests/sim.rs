@@ -3,7 +3,9 @@
 //! While there is trouble: nodes are lost one by one, several or all at once, with and without notice, by the provider and
 //! by command; they break, go out of sight and come back with late parcels; hosts end or vanish; capacity is held back;
 //! quotas change; users' code fails; runs are canceled and clusters deleted; actions are lost, repeated and acknowledged in
-//! part; the server dies before, in and after its write. Then the trouble ends, and all must come to rest.
+//! part; the server dies before, in and after its write. Every fourth seed has Kubernetes computes too: pods are lost and
+//! vanish, machines and instance types come, change and go, a cluster refuses pods or is out of reach. Then the trouble ends,
+//! and all must come to rest.
 //!
 //! Checked beside what `fake::drive` checks at every turn (P1 to P9):
 //! P10 at rest there is no node, task or errand that nobody wants (I6, I10);
@@ -14,6 +16,8 @@
 
 #[expect(dead_code, reason = "stories look at the engine in more ways")]
 mod fake;
+#[path = "sim/pods.rs"]
+mod pods;
 
 use fake::{
     Behaviour,
@@ -21,8 +25,8 @@ use fake::{
     make::{self, BatchOf},
 };
 use model::{
-    Action, Command, ComputeId, Declared, DocKey, Exit, JobId, Kind, Millis, NodeId, RunState,
-    TaskId, Tier, Time,
+    Action, Command, ComputeId, Declared, DocKey, Event, Exit, JobId, Kind, Millis, NodeId,
+    RunEvent, RunState, TaskId, Tier, Time,
 };
 use std::{
     collections::BTreeSet,
@@ -116,6 +120,13 @@ counts!(
     gangs,
     committed,
     strays_back,
+    pod_jobs,
+    pods_lost,
+    pods_vanished,
+    machines,
+    types,
+    refusals,
+    recalls,
 );
 
 fn count(counter: &AtomicU64, n: u64) {
@@ -128,6 +139,9 @@ struct Sim<'a> {
     counts: &'a Counts,
     jobs: Vec<JobId>,
     clusters: Vec<ComputeId>,
+    /// For what concerns pods alone, so that seeds without them stay what they were.
+    pods: Option<Rng>,
+    pod_jobs: u32,
     /// A turn may lose or repeat actions, and the server may die.
     trouble: bool,
     crash_after: Option<usize>,
@@ -145,6 +159,8 @@ impl<'a> Sim<'a> {
             counts,
             jobs: Vec::new(),
             clusters: Vec::new(),
+            pods: (seed % 4 == 1).then_some(Rng(!seed)),
+            pod_jobs: 0,
             trouble: true,
             crash_after: None,
         }
@@ -432,6 +448,14 @@ impl<'a> Sim<'a> {
         let done = self.server.turn(commands, all);
         let after = self.server.store.log.len();
         count(&self.counts.events, (after - before) as u64);
+        let recalled = |e: &&Event| {
+            let Event::Run { event, .. } = e else {
+                return false;
+            };
+            matches!(event, RunEvent::TaskRecalled { .. })
+        };
+        let recalls = done.turn.events.iter().filter(recalled).count();
+        count(&self.counts.recalls, recalls as u64);
         if self.rng.one_in(16) {
             self.server.check_derived();
             self.check_reasons();
@@ -518,6 +542,7 @@ impl<'a> Sim<'a> {
         for _ in 0..1 + self.rng.below(3) {
             commands.extend(self.submit());
         }
+        commands.extend(self.begin_pods());
         self.turn(commands, false);
         let mut slow_at = Time(SLOW);
         let trouble = Time(self.rng.below(TROUBLE));
@@ -528,7 +553,9 @@ impl<'a> Sim<'a> {
             if self.rng.one_in(2) {
                 self.hurt();
             }
-            let commands = self.command().into_iter().collect();
+            self.hurt_pods();
+            let mut commands: Vec<Command> = self.command().into_iter().collect();
+            commands.extend(self.pod_command());
             self.turn(commands, false);
         }
         self.rest(&mut slow_at);
@@ -541,8 +568,9 @@ impl<'a> Sim<'a> {
         for node in hidden {
             self.server.fake.unhide(&node);
         }
-        let quotas = self.put_quotas(true);
-        self.turn(vec![quotas], true);
+        let mut commands = vec![self.put_quotas(true)];
+        commands.extend(self.heal_pods());
+        self.turn(commands, true);
         let end = self.now() + Millis(REST);
         while !self.at_rest() {
             if self.step(end, slow_at) {

@@ -4,6 +4,8 @@
 //! `cargo xtask stories`) writes the transcripts anew; read the diff before you commit it. The verbs are those of
 //! `Story::line`; a line is done at the time that the last `at` or `after` said.
 
+#[path = "stories/blockers.rs"]
+mod blockers;
 #[expect(dead_code, reason = "the simulation hurts the engine in more ways")]
 mod fake;
 
@@ -57,12 +59,16 @@ impl Options<'_> {
     }
     /// `cpu` in thousandths, `memory` in GiB, `gpu` in pieces.
     fn amounts(&self, cpu: u64, memory: u64) -> Resources {
-        let gpus = self.number("gpu", 0);
         Resources {
             cpu: MilliCpu(self.number("cpu", cpu)),
             memory: Bytes(self.number("memory", memory) << 30),
-            devices: (gpus > 0).then(|| (GPU.into(), gpus)).into_iter().collect(),
+            devices: self.devices("gpu"),
         }
+    }
+    fn devices(&self, key: &str) -> BTreeMap<Box<str>, u32> {
+        let n = self.number(key, 0);
+        let name = self.number("device", GPU.to_owned());
+        (n > 0).then(|| (name.into(), n)).into_iter().collect()
     }
     fn numbers(&self, key: &str) -> Vec<u32> {
         let text = self.0.get(key).copied().unwrap_or("");
@@ -189,6 +195,22 @@ impl Story {
                 seen.types.get_or_insert_default().remove(*name);
                 self.cluster_changed(&key);
             }
+            ("broken-type", [cluster, name]) => {
+                let key = self.cluster_key(cluster);
+                let seen = self.server.fake.clusters.entry(key.clone()).or_default();
+                let broken = TypeSeen::Broken(
+                    "the cpu request (2) must not be above the cpu limit (1)".into(),
+                );
+                seen.types
+                    .get_or_insert_default()
+                    .insert((*name).into(), broken);
+                self.cluster_changed(&key);
+            }
+            ("refuse", [cluster, why]) => {
+                self.server.fake.refusing = (*why != "none").then(|| why.replace('_', " ").into());
+                let key = self.cluster_key(cluster);
+                self.cluster_changed(&key);
+            }
             ("pod-lost", [task, why]) => {
                 let task = self.task(task);
                 let why = why.replace('_', " ").into();
@@ -255,15 +277,17 @@ impl Story {
     }
     fn kubernetes(&mut self, name: &str, options: &Options<'_>) {
         let spec = KubernetesSpec {
-            attached: options.has("attached"),
+            kubeconfig: options.has("attached").then(|| "digest".into()),
             namespace: "default".into(),
             node_selector: options.labels("selector"),
             selector_mode: Default::default(),
             default_type: options.0.get("default").map(|&d| d.into()),
             types: BTreeMap::new(),
             pull_policy: Default::default(),
+            agent_image: None,
+            run_as_user: None,
         };
-        if spec.attached {
+        if spec.is_attached() {
             let key = self.cluster_key(name);
             let seen = self.server.fake.clusters.entry(key.clone()).or_default();
             seen.types.get_or_insert_default();
@@ -280,7 +304,11 @@ impl Story {
                 .map(|(key, value)| Taint {
                     key,
                     value,
-                    effect: TaintEffect::NoSchedule,
+                    effect: if options.has("evicts") {
+                        TaintEffect::NoExecute
+                    } else {
+                        TaintEffect::NoSchedule
+                    },
                 })
                 .collect(),
             cordoned: options.number("cordoned", false),
@@ -289,7 +317,8 @@ impl Story {
             pods: options.number("pods", 110),
             requested: Resources {
                 cpu: MilliCpu(options.number("taken", 0)),
-                ..Resources::default()
+                memory: Bytes(options.number("taken_memory", 0) << 30),
+                devices: options.devices("taken_gpu"),
             },
             pods_there: options.number("there", 0),
         };
@@ -559,6 +588,7 @@ fn run_text(run: &JobId, event: &RunEvent) -> Option<String> {
         RunEvent::Stopping { task } => format!("{task} is stopped"),
         RunEvent::TaskEnded { task } => format!("{task} ended"),
         RunEvent::TaskLost { task } => format!("{task} lost"),
+        RunEvent::TaskRecalled { task } => format!("{task} is recalled"),
         RunEvent::Erred { error } => format!("{run} erred: {}", error.message),
         RunEvent::Canceling { outcome } => format!("{run} is given up: {outcome}"),
         RunEvent::Finished { outcome } => format!("{run} {outcome}"),

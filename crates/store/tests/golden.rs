@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, path::Path};
 mod samples;
 
 /// As many names as `variant` has.
-const VARIANTS: usize = 4 + 9 + 11 + 7;
+const VARIANTS: usize = 5 + 9 + 11 + 7;
 
 /// The variant. Without a wildcard: a new one does not compile until it is here, and then it needs a sample.
 fn variant(event: &Event) -> &'static str {
@@ -37,6 +37,7 @@ fn variant(event: &Event) -> &'static str {
             RunEvent::Stopping { .. } => "run stopping",
             RunEvent::TaskEnded { .. } => "run task ended",
             RunEvent::TaskLost { .. } => "run task lost",
+            RunEvent::TaskRecalled { .. } => "run task recalled",
             RunEvent::Erred { .. } => "run erred",
             RunEvent::Canceling { .. } => "run canceling",
             RunEvent::Finished { .. } => "run finished",

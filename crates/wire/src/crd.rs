@@ -5,6 +5,7 @@
 //! K2 the object is kept as the user spelled it: `0.5Gi` stays `0.5Gi`, and is compared as a quantity;
 //! K3 nothing that is written is dropped unseen, unless the caller says so (`Strictness`).
 
+mod body;
 mod check;
 mod definition;
 mod hint;
@@ -16,9 +17,10 @@ mod status;
 mod view;
 mod walk;
 
+pub use body::from_yaml;
 pub use check::{Checked, Strictness, check, check_bytes};
 pub use definition::{definition, definition_yaml};
-pub use read::{Item, read};
+pub use read::{Item, objects, read, read_bytes};
 pub use status::{Cause, Problem, Refused, kubectl_text};
 pub use view::{arm_view, arm_view_of, object};
 

@@ -1,6 +1,9 @@
 //! What a PUT may hold: every rule, with the place and the value that its refusal names.
 
-use model::{Declared, DocKey, Document, Kind, Millis, Quotas, Tier, Time, View, Workspace};
+use model::{
+    Declared, DocKey, Document, Kind, Millis, Quotas, SelectorMode, Tier, Time, View, Workspace,
+    kubernetes::PullPolicy,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -106,6 +109,135 @@ fn a_cluster_is_what_it_says() {
     );
 }
 
+fn kubernetes() -> Value {
+    json!({"location": "local", "properties": {"computeType": "Kubernetes", "resourceId": "/subscriptions/s/x", "properties": {
+    "clusterId": null, "namespace": "azureml-ns", "defaultInstanceType": "cpusmall",
+    "zaffre.node_selector": {"pool": "ml"}, "zaffre.image_pull_policy": "never", "zaffre.selector_mode": "strict",
+    "zaffre.run_as_user": 1000,
+    "instanceTypes": {
+        "cpusmall": {"nodeSelector": null, "resources": {
+            "requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": 0}}},
+        "gpusmall": {"nodeSelector": {"mylabel": "mylabelvalue"}, "resources": {
+            "requests": {"cpu": "100m", "memory": "100Mi"}, "limits": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": 1}}},
+        "defaultinstancetype": {"nodeSelector": null, "resources": {
+            "requests": {"cpu": "100m", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": null}}}
+    }}}})
+}
+
+#[test]
+fn a_kubernetes_compute_is_what_it_says() {
+    let parsed = put(Kind::Compute, "k8s", &kubernetes()).unwrap();
+    let Declared::Kubernetes(spec) = parsed.declared else {
+        panic!()
+    };
+    assert!(!spec.is_attached());
+    assert_eq!(
+        (&*spec.namespace, spec.default_type.as_deref()),
+        ("azureml-ns", Some("cpusmall"))
+    );
+    assert_eq!(spec.pull_policy, PullPolicy::Never);
+    assert_eq!(spec.selector_mode, SelectorMode::Strict);
+    // the built-in type, sent back as it was shown, is none of its own
+    let names: Vec<&str> = spec.types.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["cpusmall", "gpusmall"]);
+    let gpu = &spec.types["gpusmall"];
+    assert_eq!(gpu.limits().devices["nvidia.com/gpu"], 1);
+    assert_eq!(&*gpu.node_selector()["mylabel"], "mylabelvalue");
+    let stored = document(Kind::Compute, "k8s", &kubernetes());
+    assert_eq!(arm::declared(&stored).unwrap(), Declared::Kubernetes(spec));
+    let bare = json!({"properties": {"computeType": "kubernetes"}});
+    let Declared::Kubernetes(spec) = put(Kind::Compute, "k8s", &bare).unwrap().declared else {
+        panic!()
+    };
+    assert_eq!(&*spec.namespace, "default");
+}
+
+#[test]
+fn a_kubernetes_compute_keeps_its_rules() {
+    let at = |key: &str| format!("/properties/properties/{key}");
+    refuses(
+        Kind::Compute,
+        "k8s",
+        &kubernetes(),
+        &[
+            (
+                &at("namespace"),
+                json!("Default"),
+                "is `Default`, a namespace is",
+            ),
+            (
+                &at("zaffre.image_pull_policy"),
+                json!("sometimes"),
+                "sometimes",
+            ),
+            (
+                &at("zaffre.node_selektor"),
+                json!({}),
+                "is not known, known are",
+            ),
+            (
+                &at("zaffre.node_selector"),
+                json!({"a b": "c"}),
+                "which is no label",
+            ),
+            (&at("zaffre.run_as_user"), json!(0), "0"),
+            (
+                &at("zaffre.kubeconfig"),
+                json!("apiVersion: v1"),
+                "is neither a kubeconfig nor the digest",
+            ),
+            (
+                &at("zaffre.kubeconfig"),
+                json!(format!("sha256:{}", "0".repeat(64))),
+                "those of an attached cluster are its own",
+            ),
+            (
+                &at("instanceTypes/cpusmall/resources/requests/cpu"),
+                json!("2"),
+                "the cpu request (2) must not be above the cpu limit (1)",
+            ),
+            (
+                &at("instanceTypes/cpusmall/limits"),
+                json!({"cpu": "1"}),
+                "spec.resources.limits",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_kubeconfig_is_taken_out_of_a_body_and_one_that_reads_or_runs_is_refused() {
+    let with_config = |text: &str| {
+        with(
+            &kubernetes(),
+            "/properties/properties/zaffre.kubeconfig",
+            json!(text),
+        )
+    };
+    let good = "clusters: [{name: c, cluster: {server: https://x}}]\nusers: [{name: u, user: {token: hunter2}}]\n";
+    let mut body = with_config(good);
+    assert_eq!(arm::kubernetes::kubeconfig_of(&body).unwrap(), Some(good));
+    arm::kubernetes::put_digest(&mut body, &"a".repeat(64));
+    assert_eq!(arm::kubernetes::kubeconfig_of(&body).unwrap(), None);
+    assert!(!body.to_string().contains("hunter2"));
+    for (text, says) in [
+        ("{", "is not YAML"),
+        ("apiVersion: v1", "it is no kubeconfig"),
+        (
+            "clusters: [{cluster: {certificate-authority: /etc/shadow}}]\nusers: [{user: {token: hunter2}}]",
+            "names a file under clusters: certificate-authority",
+        ),
+        (
+            "clusters: [{cluster: {}}]\nusers: [{user: {exec: {command: hunter2}}}]",
+            "would run a program on the server (users: exec)",
+        ),
+    ] {
+        let refused = arm::kubernetes::kubeconfig_of(&with_config(text)).unwrap_err();
+        assert!(refused.message.contains(says), "{}", refused.message);
+        assert!(!refused.message.contains("hunter2"), "{}", refused.message);
+    }
+}
+
 #[test]
 fn a_cluster_keeps_its_rules() {
     let inner = |key: &str| format!("/properties/properties/{key}");
@@ -163,13 +295,13 @@ fn a_cluster_keeps_its_rules() {
         ),
         (
             "/properties/computeType".into(),
-            json!("Kubernetes"),
-            "is Kubernetes, which is not built yet",
+            json!("ComputeInstance"),
+            "is ComputeInstance, which is not built yet",
         ),
         (
             "/properties/computeType".into(),
             json!("x"),
-            "known is AmlCompute",
+            "known are AmlCompute and Kubernetes",
         ),
         (
             "/properties".into(),
@@ -794,4 +926,34 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_stored_instance_type_is_read_again_as_what_it_was() {
+    let object = json!({
+        "apiVersion": "amlarc.azureml.com/v1alpha1", "kind": "InstanceType",
+        "metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "2026-11-30T00:00:00Z",
+            "managedFields": [{"manager": "m", "operation": "Update"}]},
+        "spec": {"resources": {
+            "requests": {"cpu": "700m", "memory": "0.5Gi"}, "limits": {"cpu": 1, "memory": "1Gi", "nvidia.com/gpu": 1}}},
+    });
+    let stored = Document {
+        key: DocKey::instance_type("a"),
+        ..document(Kind::InstanceType, "a", &object)
+    };
+    let Ok(Declared::InstanceType(read)) = arm::declared(&stored) else {
+        panic!("it is read as something else");
+    };
+    assert_eq!((read.name(), read.requests().cpu.0), ("a", 700));
+    let broken = document(
+        Kind::InstanceType,
+        "a",
+        &with(&object, "/spec/resources/limits/cpu", json!(0)),
+    );
+    assert!(
+        arm::declared(&broken)
+            .unwrap_err()
+            .message
+            .contains("spec.resources.limits.cpu")
+    );
 }

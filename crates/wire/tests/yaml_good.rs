@@ -47,7 +47,7 @@ const JOB: &str =
     "command: python train.py\nenvironment: azureml:e:1\ncompute: azureml:cpu-cluster\n";
 
 /// What `az ml` documents and the SDK accepts, one file per kind with every section in use.
-const EVERY_KIND: [&str; 7] = [
+const EVERY_KIND: [&str; 8] = [
     "name: low-pri\ntype: amlcompute\nsize: standard_ds3_v2\ntier: LowPriority\nmin_instances: 1\nmax_instances: 4\nidle_time_before_scale_down: 90\ndescription: 学習用\ntags: {team: a, n: 010}\nlocation: japaneast\nssh_public_access_enabled: true\nssh_settings: {admin_username: me, ssh_key_value: ssh-rsa AAA}\nidentity: {type: user_assigned, user_assigned_identities: [{resource_id: /subscriptions/a}]}\nenable_node_public_ip: no\n",
     "$schema: https://azuremlschemas.azureedge.net/latest/model.schema.json\nname: heart\nversion: 1.10\ntype: mlflow_model\npath: .\\model\ndescription: d\ntags: {a: true}\nproperties: {b: 1:30}\nstage: Production\nflavors: {python_function: {loader_module: mlflow.sklearn}}\ndatastore: workspaceblobstore\n",
     "name: env\nversion: 2022-02-03\nimage: library/python:3.11\nconda_file: file:./model/conda.yml\nos_type: Linux\ntags: {q: 1}\ninference_config:\n  liveness_route: {path: /, port: 5001}\n  readiness_route: {path: /, port: 5001}\n  scoring_route: {path: /score, port: 5001}\n",
@@ -55,6 +55,7 @@ const EVERY_KIND: [&str; 7] = [
     "name: heart-batch\ndescription: d\nauth_mode: aad_token\ntags: {a: b}\nproperties: {p: 1}\ndefaults: {deployment_name: classifier}\n",
     "name: classifier\nendpoint_name: heart-batch\ntype: model\ndescription: d\nmodel: {path: azureml://datastores/workspaceblobstore/paths/m, type: custom_model, name: heart, version: 3}\nenvironment: {build: {path: ./ctx, dockerfile_path: Dockerfile.gpu}}\ncode_configuration: {code: .\\src, scoring_script: .\\score.py}\ncompute: {target: azureml:low-pri, instance_count: 2}\nsettings:\n  max_concurrency_per_instance: 2\n  mini_batch_size: 2\n  error_threshold: 5\n  logging_level: DEBUG\n  output_action: summary_only\n  retry_settings: {max_retries: 0, timeout: 300}\n  environment_variables: {Z: 1}\nproperties: {zaffre: {on_capacity_loss: wait}, zaffre.max_preemptions: 10}\n",
     "name: train-1\ndisplay_name: train it\nexperiment_name: exp\ndescription: d\ntags: {k: v}\nproperties: {p: q}\ncommand: >-\n  python train.py ${{inputs.data}}\n  ${{ inputs.lr }} ${{outputs.model}}\ncode: ./src\nenvironment: {image: library/python:3.11, conda_file: {name: x, dependencies: [python=3.11]}}\nenvironment_variables: {FOO: bar}\ncompute: cpu-cluster\ninputs:\n  data: {type: uri_file, path: ./data.csv, mode: download}\n  lr: 0.50\n  flag: true\n  model: {type: mlflow_model, path: azureml:heart@latest}\noutputs:\n  model: {type: mlflow_model, mode: upload, name: heart, version: 2}\n  rest:\nlimits: {timeout: 3600}\nresources: {instance_count: 2, shm_size: 1g, docker_args: [--ipc, host], properties: {a: {b: 1}}}\ndistribution: {type: pytorch, process_count_per_instance: 2}\nqueue_settings: {job_tier: Spot, priority: high}\nservices: {j: {type: jupyter_lab, nodes: all}}\nidentity: {type: user_identity}\n",
+    "name: k8s\ntype: kubernetes\nresource_id: /subscriptions/s/x\nnamespace: azureml-ns\ndescription: d\ntags: {a: b}\nproperties: {clusterId: null, zaffre.image_pull_policy: Never}\nidentity: {type: system_assigned}\nlocation: japaneast\n",
 ];
 
 #[test]

@@ -6,6 +6,7 @@
 pub mod asset;
 pub mod batch;
 pub mod compute;
+pub mod instance_type;
 pub mod job;
 pub mod place;
 #[cfg(test)]
@@ -116,6 +117,9 @@ pub enum Command {
     /// Jobs
     #[command(subcommand)]
     Job(job::Job),
+    /// Instance types: named sizes of pods, as `kubectl` sees them
+    #[command(subcommand)]
+    InstanceType(instance_type::InstanceType),
     /// Batch endpoints
     #[command(subcommand)]
     BatchEndpoint(batch::Endpoint),
@@ -143,6 +147,8 @@ pub enum Command {
     /// Core quotas
     #[command(subcommand)]
     Quota(place::Quota),
+    /// Print what `kubectl` needs to reach the instance types of this server
+    Kubeconfig(instance_type::Kubeconfig),
     /// Set defaults: `zaffre configure --defaults group=G workspace=W`
     Configure(ConfigureArgs),
     /// Print a completion script

@@ -6,6 +6,7 @@
 //! K3 a warning of the server is printed on stderr, whatever the command.
 
 pub mod blob;
+pub mod kube;
 pub mod locate;
 pub mod operation;
 
@@ -276,7 +277,11 @@ async fn accepted(response: Response) -> Result<Response, Failure> {
 
 fn refusal(status: StatusCode, bytes: &[u8]) -> Failure {
     let error = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
-    let message = error.pointer("/error/message").and_then(Value::as_str);
+    // ARM's errors, and the `Status` of the Kubernetes paths
+    let message = error
+        .pointer("/error/message")
+        .or_else(|| error.get("message"))
+        .and_then(Value::as_str);
     let message = message
         .map(str::to_owned)
         .or_else(|| blob::message_of(bytes))

@@ -1,11 +1,14 @@
 //! The commands, one module per noun. Each asks the server through `Client` and prints through `Output`.
 
 pub mod asset;
+mod attach;
 pub mod batch;
 pub mod compute;
 pub mod download;
+pub mod instance_type;
 pub mod invoke;
 pub mod job;
+pub mod kubeconfig;
 pub mod place;
 pub mod stream;
 pub mod validate;

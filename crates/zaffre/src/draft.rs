@@ -106,7 +106,7 @@ pub fn change(document: &Value, overrides: &[Override], hint: Kind) -> Result<Fo
 }
 
 /// The bytes of a YAML file. A missing file is a wrong command, not a missing resource.
-fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
     let wrong = |error| Failure {
         status: crate::failure::Status::Wrong,
         ..about(path)(error)

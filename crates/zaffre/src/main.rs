@@ -83,6 +83,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Command::Validate(args) => command::validate::run(&output, globals.output, &args)?,
         Command::Configure(args) => command::place::configure(&output, &args)?,
+        Command::Kubeconfig(args) => command::kubeconfig::run(&globals, &args)?,
         Command::Serve(args) => {
             logs(&globals, "info");
             provider();
@@ -111,6 +112,7 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
     let context = Context::new(globals)?;
     match asked {
         Command::Compute(command) => command::compute::run(&context, command).await,
+        Command::InstanceType(command) => command::instance_type::run(&context, command).await,
         Command::Job(cli::job::Job::Validate(args)) => {
             command::validate::job(&args.file, &args.set)
         }
@@ -128,6 +130,7 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         | Command::Quickstart(_)
         | Command::Validate(_)
         | Command::Configure(_)
+        | Command::Kubeconfig(_)
         | Command::Completion(_) => unreachable!("answered without a server"),
     }
 }

@@ -98,6 +98,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_room(room(held))
+    .with_kubeconfigs(folder.kubeconfigs())
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();

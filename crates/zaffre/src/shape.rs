@@ -188,6 +188,15 @@ fn compute(out: &mut Map<String, Value>, arm: &Value) {
         ),
     );
     put(out, "description", p["description"].clone());
+    if p["computeType"] == "Kubernetes" {
+        let mut bag = inner.as_object().cloned().unwrap_or_default();
+        let namespace = bag.remove("namespace");
+        put(out, "namespace", namespace.unwrap_or_default());
+        put(out, "resource_id", p["resourceId"].clone());
+        put(out, "properties", Value::Object(bag));
+        put(out, "location", arm["location"].clone());
+        return;
+    }
     put(out, "size", inner["vmSize"].clone());
     put(out, "tier", word(&inner["vmPriority"]));
     put(out, "min_instances", scale["minNodeCount"].clone());

@@ -1,11 +1,13 @@
 //! Computes: clusters and their nodes.
 
 use axum::http::StatusCode;
-use control::Request;
-use model::{Answer as Did, ComputeId, DocKey, Kind, Millis};
+use control::{Condition, Request};
+use model::{Answer as Did, ComputeId, DocKey, Kind, Millis, kubernetes::TypeSeen};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use wire::arm::kubernetes;
 
 use super::{operations::Operation, put, workspaces::page};
 use crate::{
@@ -63,12 +65,58 @@ pub(crate) fn list(api: &Arc<Api>, call: &Call) -> Answer {
 /// PUT a compute.
 pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
-    let body: Value = call.json()?;
-    let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
+    let mut body: Value = call.json()?;
+    let condition = condition::read(&call.headers)?;
+    if kubernetes::is_kubernetes(&body) {
+        return attach(&api, &call, &key, &mut body, condition).await;
+    }
+    let stored = put::put(&api, &key, condition, |before| {
         Ok(put::as_sent(&key, call.text()?, &body, before)?)
     })
     .await?;
     let view = show::compute(&api, &call.base, &stored.document);
+    Ok(stored.respond(&view))
+}
+
+/// PUT a Kubernetes compute. Its document is not stored as it was sent in two things: a kubeconfig is kept apart as the secret
+/// that it is, and instance types that the cluster has are not made the compute's own by sending back what was shown.
+async fn attach(
+    api: &Arc<Api>,
+    call: &Call,
+    key: &DocKey,
+    body: &mut Value,
+    condition: Condition,
+) -> Answer {
+    if let Some(text) = kubernetes::kubeconfig_of(body)? {
+        let digest = wire::places::hex(&Sha256::digest(text.as_bytes()));
+        (api.keep)(&digest, text.as_bytes()).map_err(|error| {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalServerError",
+                format!(
+                    "the kubeconfig of compute {} cannot be kept: {error}",
+                    key.path
+                ),
+            )
+        })?;
+        kubernetes::put_digest(body, &digest);
+    }
+    let view = api.control.view();
+    let id = ComputeId::new(&key.workspace, key.path.clone());
+    if let Some(record) = view.kubernetes.get(&id) {
+        let others = view.types_of(record).into_iter();
+        let others = others.filter(|(name, _)| !record.spec.types.contains_key(name));
+        let shown = others.filter_map(|(name, seen)| match seen {
+            TypeSeen::Usable(usable) => Some((name, usable)),
+            TypeSeen::Broken(_) => None,
+        });
+        kubernetes::without_shown_types(body, &shown.collect());
+    }
+    let stored = put::put(api, key, condition, |before| {
+        put::rendered(key, body, before)
+    })
+    .await?;
+    let view = show::compute(api, &call.base, &stored.document);
     Ok(stored.respond(&view))
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
     };
     let (document, child) = found.ok_or_else(|| missing(key))?;
     let id = JobId::new(&document.key.workspace, document.key.path.clone());
-    let run = api.control.run(&id)?;
+    let run = api.control.run(&id)?.map(|run| live(api, run));
     let batch = run
         .as_ref()
         .is_some_and(|r| matches!(r.spec.work, model::Work::Batch(_)));
@@ -67,6 +67,17 @@ pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
         run,
         child,
     })
+}
+
+/// The run with what it waits for at this moment, where that is not told by events: pods that are on no machine.
+fn live(api: &Api, run: Arc<RunRecord>) -> Arc<RunRecord> {
+    match api.control.view().no_machine(&run) {
+        Some(why) => Arc::new(RunRecord {
+            why: Some(why),
+            ..(*run).clone()
+        }),
+        None => run,
+    }
 }
 
 fn key(api: &Api, call: &Call) -> Result<DocKey, Problem> {

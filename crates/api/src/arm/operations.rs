@@ -52,12 +52,11 @@ impl Operation {
     fn over(&self, api: &Api) -> Result<bool, Problem> {
         Ok(match self {
             // One that was made anew under the same name is another compute.
-            Operation::DeleteCompute(id) => api
-                .control
-                .view()
-                .clusters
-                .get(id)
-                .is_none_or(|c| !c.deleting),
+            Operation::DeleteCompute(id) => {
+                let view = api.control.view();
+                let cluster = view.clusters.get(id).is_some_and(|c| c.deleting);
+                !cluster && !view.kubernetes.get(id).is_some_and(|k| k.deleting)
+            }
             Operation::Cancel(id) => api.control.run(id)?.is_none_or(|run| run.state.is_done()),
         })
     }

@@ -6,5 +6,6 @@ mod blobs;
 mod computes;
 mod hostile;
 mod jobs;
+mod kube;
 mod routes;
 mod server;

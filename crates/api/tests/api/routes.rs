@@ -25,6 +25,8 @@ async fn nothing_is_said_without_the_token() {
             assert_eq!(got.status, 401, "{} {path}: {}", route.method, got.text());
             if route.guard == api::Guard::Token {
                 assert_eq!(got.code(), "AuthenticationFailed");
+            } else if route.guard == api::Guard::Kube {
+                assert_eq!(got.json()["reason"], "Unauthorized");
             } else if route.method != "HEAD" {
                 assert!(
                     got.text().contains("<Code>AuthenticationFailed</Code>"),

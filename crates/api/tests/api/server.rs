@@ -9,7 +9,8 @@ use axum::{
 use control::{Control, Parts};
 use http_body_util::BodyExt;
 use model::{
-    Action, Exit, JobId, NodeId, NodeSeen, Observed, Phase, TaskId, TaskSeen, Time, Workspace,
+    Action, ClusterKey, ClusterSeen, Exit, JobId, NodeId, NodeSeen, Observed, Phase, TaskId,
+    TaskSeen, Time, Workspace,
 };
 use port::{
     Bell, Clock, Engine,
@@ -47,6 +48,7 @@ impl Clock for WallClock {
 struct State {
     nodes: BTreeMap<NodeId, NodeSeen>,
     tasks: BTreeMap<TaskId, Phase>,
+    clusters: BTreeMap<ClusterKey, Arc<ClusterSeen>>,
 }
 
 pub struct Fake {
@@ -67,6 +69,9 @@ impl Engine for Fake {
                 mailbox: model::Mailbox::default(),
             };
             seen.tasks.insert_mut(id.clone(), Arc::new(task));
+        }
+        for (key, cluster) in &state.clusters {
+            seen.clusters.insert_mut(key.clone(), cluster.clone());
         }
         seen.marks.all = true;
         seen
@@ -101,6 +106,13 @@ impl Engine for Fake {
 }
 
 impl Fake {
+    /// Shows a cluster.
+    pub fn show(&self, key: ClusterKey, cluster: ClusterSeen) {
+        let mut state = self.state.lock().unwrap();
+        state.clusters.insert(key, Arc::new(cluster));
+        drop(state);
+        self.bell.ring();
+    }
     /// Ends every task of a job with this exit code.
     pub fn end(&self, job: &str, code: i32) {
         let mut state = self.state.lock().unwrap();

@@ -574,20 +574,18 @@ impl Rig {
     }
     pub fn attach(&self) {
         let spec = KubernetesSpec {
-            attached: true,
+            kubeconfig: Some("d".into()),
             namespace: "azureml".into(),
             node_selector: BTreeMap::new(),
             selector_mode: Default::default(),
             default_type: None,
             types: BTreeMap::new(),
             pull_policy: PullPolicy::IfNotPresent,
+            agent_image: None,
+            run_as_user: None,
         };
-        self.kube().attach(
-            &compute(),
-            &Arc::new(spec),
-            &self.folder.join("kubeconfig"),
-            Default::default(),
-        );
+        self.kube()
+            .attach(&compute(), &Arc::new(spec), &self.folder.join("kubeconfig"));
     }
     pub fn detach(&self) {
         self.kube().detach(&compute());

@@ -258,7 +258,7 @@ pub const RULES: [RuleRow; 22] = {
             "ours",
             "spec.resources.limits.DEVICE",
             Invalid,
-            "must be at most 1000000",
+            "must be at most 999999",
         ),
         row(
             Rule::GpuRequest,
@@ -454,7 +454,7 @@ pub fn label_fault(key: &str, value: &str) -> Option<String> {
             "the value of {key} has more than {MAX_LABEL_VALUE} characters"
         ));
     }
-    (!value.is_empty() && !label_text(value)).then(|| {
+    (!is_label_value(value)).then(|| {
         format!("value `{value}` is not one of a label: letters, digits, -, _ and ., the first and the last a letter or digit")
     })
 }

@@ -168,8 +168,8 @@ fn r26_devices_are_whole_and_under_limits_only() {
         ["spec.resources.limits.nvidia.com/gpu: Invalid value: -1: must be a whole number of GPUs"]
     );
     assert_eq!(
-        gpu(Written::number(1_000_001)),
-        ["spec.resources.limits.nvidia.com/gpu: Invalid value: 1000001: must be at most 1000000"]
+        gpu(Written::number(1_000_000)),
+        ["spec.resources.limits.nvidia.com/gpu: Invalid value: 1000000: must be at most 999999"]
     );
     let request = |name: &str| {
         broken(|t| {
@@ -280,8 +280,9 @@ fn t2_everything_that_is_wrong_is_told_at_once() {
 
 #[test]
 fn texts_are_quoted_as_go_does() {
+    let text = "a\"\\\n\u{1}é\u{7f}\u{200b}\u{a0}\u{3000}\u{e000}\u{300}\u{1e024}😀";
     assert_eq!(
-        &*quoted("a\"\\\n\u{1}é\u{7f}\u{200b}"),
-        r#""a\"\\\n\x01é\x7f\u200b""#
+        &*quoted(text),
+        "\"a\\\"\\\\\\n\\x01é\\x7f\\u200b\\u00a0\\u3000\\ue000\u{300}\u{1e024}😀\""
     );
 }

@@ -86,6 +86,7 @@ impl World {
             RunEvent::Stopping { task } => self.stopping(job, task)?,
             RunEvent::TaskEnded { task } => self.task_over(job, task, Over::Ended)?,
             RunEvent::TaskLost { task } => self.task_over(job, task, Over::Lost)?,
+            RunEvent::TaskRecalled { task } => self.task_over(job, task, Over::Recalled)?,
             RunEvent::Erred { error } => {
                 let (record, _) = self.parts(job)?;
                 record.first_error.get_or_insert_with(|| error.clone());
@@ -251,7 +252,7 @@ impl World {
         let was_able = live.disable(task.index);
         match over {
             Over::Lost => record.preemptions += 1,
-            Over::Ended => {}
+            Over::Ended | Over::Recalled => {}
         }
         if let (Some(batch), Some(progress)) = (&mut live.batch, &mut record.progress) {
             progress.preemptions = record.preemptions;
@@ -262,7 +263,7 @@ impl World {
             if record.tasks.is_empty() {
                 requeue(record);
             }
-        } else if matches!(over, Over::Lost) {
+        } else if matches!(over, Over::Lost | Over::Recalled) {
             requeue(record); // a gang starts again together
         }
         self.shown_tasks.remove(task);
@@ -303,6 +304,7 @@ impl World {
 enum Over {
     Ended,
     Lost,
+    Recalled,
 }
 
 /// J3: a run whose nodes are lost waits again; what for is found anew.

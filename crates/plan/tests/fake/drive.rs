@@ -6,6 +6,7 @@
 //! P3 a node is asked for only within the quota (I5);
 //! P4 a node that holds a live task is never let go (I13);
 //! P5 a node gets a task only when it has no other (I13);
+//!    (a pod is placed here only where it fits beside all that are: Q3 of `plan::pods`);
 //! P6 a gang starts with all its ranks placed;
 //! P7 a run that completes has every mini-batch committed or failed after all its attempts, and publishes all in order
 //!    (I2, I3, I7);
@@ -13,8 +14,8 @@
 //! P9 deciding twice about the same observation changes nothing the second time (I10).
 
 use model::{
-    Action, BatchEvent, Command, Declared, Event, JobId, NodeEvent, NodeId, Observed, Outcome,
-    Ranges, RunEvent, RunRecord, Tier, Time, Work, Workspace,
+    Action, BatchEvent, ClusterKey, Command, Declared, Event, JobId, NodeEvent, NodeId, Observed,
+    Outcome, Place, Ranges, RunEvent, RunRecord, TaskId, Tier, Time, Work, Workspace,
     batch::{BatchOutput, RowWrite},
 };
 use plan::{Turn, World};
@@ -199,6 +200,10 @@ impl Server {
                 event: RunEvent::Finished { outcome },
                 ..
             } => self.check_finished(run, outcome),
+            Event::Run {
+                event: RunEvent::Placed { task, place },
+                ..
+            } => self.check_room(task, place),
             Event::Node {
                 node,
                 event: NodeEvent::Asked,
@@ -206,6 +211,27 @@ impl Server {
             } => self.check_quota(node),
             _ => {}
         }
+    }
+
+    /// P5 for a pod that was placed here: all that are on its machine fit together.
+    fn check_room(&self, task: &TaskId, place: &Place) {
+        let Some(name) = place.pod().and_then(|pod| pod.machine.as_ref()) else {
+            return;
+        };
+        let cluster = &self.world.view.clusters_seen[&ClusterKey::Embedded];
+        let mut left = cluster.machines[name].clone();
+        let runs = self.world.view.runs.values();
+        let places = runs.flat_map(|r| r.tasks.values().map(|t| &t.place));
+        let pods = places.filter_map(Place::pod);
+        for pod in pods.filter(|pod| pod.machine.as_ref() == Some(name)) {
+            left.take(&pod.requests);
+        }
+        assert!(
+            left.requested.cpu <= left.allocatable.cpu
+                && left.requested.memory <= left.allocatable.memory
+                && left.pods_there <= left.pods,
+            "P5: {task} on {name}: {left:?}"
+        );
     }
 
     fn check_batch(&mut self, run: &JobId, event: &BatchEvent) {

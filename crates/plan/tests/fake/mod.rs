@@ -7,7 +7,7 @@ pub mod make;
 use model::{
     Action, ClusterKey, ClusterSeen, Errand, ErrandSeen, Exit, JobId, Mailbox, Millis, NodeId,
     NodeSeen, Observed, Parcel, Phase, Place, PodSpec, Ranges, TaskId, TaskSeen, TaskSpec, Time,
-    engine::{Cause, FailedAttempt, Finished, Program},
+    engine::{Cause, FailedAttempt, Finished, Placement, Program},
 };
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -58,6 +58,8 @@ pub struct Task {
     pub node: NodeId,
     /// What it holds of a cluster, and on which machine once it is on one.
     pod: Option<(PodSpec, Option<Box<str>>)>,
+    /// With whom it starts.
+    gang: Vec<TaskId>,
     spec: Arc<TaskSpec>,
     phase: Phase,
     /// When the phase changes by itself.
@@ -109,6 +111,10 @@ pub struct Fake {
     errands: BTreeMap<Errand, (Time, ErrandSeen)>,
     /// The clusters behind Kubernetes computes.
     pub clusters: BTreeMap<ClusterKey, ClusterSeen>,
+    /// Tasks that have ended: their peers do not wait for them.
+    ended: BTreeSet<TaskId>,
+    /// What an attached cluster says of every pod while it lets none start, though there is room.
+    pub refusing: Option<Box<str>>,
     pub behaviours: BTreeMap<JobId, Behaviour>,
     pub inputs: BTreeMap<JobId, u64>,
     /// Tries of `run()` so far.
@@ -168,6 +174,17 @@ impl Fake {
     }
     /// Pods of attached clusters that fit now are on a machine from now on.
     pub fn schedule(&mut self) {
+        if let Some(why) = self.refusing.clone() {
+            let pending = |t: &&mut Task| matches!(t.phase, Phase::Pending { .. });
+            for task in self.tasks.values_mut().filter(pending) {
+                task.phase = Phase::Pending { why: why.clone() };
+            }
+            let ids: Vec<TaskId> = self.tasks.keys().cloned().collect();
+            for id in ids {
+                self.show_task(&id);
+            }
+            return;
+        }
         let waiting: Vec<TaskId> = self
             .tasks
             .iter()
@@ -197,6 +214,7 @@ impl Fake {
             self.show_task(&id);
             self.show_cluster(&key);
         }
+        self.nudge();
     }
     /// What a pod held of a cluster is free again.
     fn release(&mut self, id: &TaskId) {
@@ -340,9 +358,28 @@ impl Fake {
         }
     }
 
+    /// Whether everybody that a task starts with is there and on a machine.
+    fn gang_is_there(&self, id: &TaskId) -> bool {
+        let there = |member: &TaskId| {
+            let known = self.tasks.get(member);
+            self.ended.contains(member)
+                || known.is_some_and(|t| !matches!(t.phase, Phase::Pending { .. }))
+        };
+        self.tasks.get(id).is_some_and(|t| t.gang.iter().all(there))
+    }
+    /// Those that waited for a member of their gang look again.
+    fn nudge(&mut self) {
+        for task in self.tasks.values_mut() {
+            if matches!(task.phase, Phase::Preparing { .. }) && task.next.is_none() {
+                task.next = Some(self.now);
+            }
+        }
+    }
+
     fn advance_task(&mut self, id: &TaskId) {
         let now = self.now;
         let how = self.behaviour(&id.job);
+        let together = self.gang_is_there(id);
         let Some(task) = self.tasks.get_mut(id) else {
             return;
         };
@@ -358,6 +395,9 @@ impl Fake {
                     if matches!(how.exit, Exit::NotStarted { .. } | Exit::Init { .. }) =>
                 {
                     Phase::Exited(how.exit.clone())
+                }
+                (Phase::Preparing { what }, Program::Command { .. }) if !together => {
+                    Phase::Preparing { what: what.clone() }
                 }
                 (Phase::Preparing { .. }, Program::Command { .. }) => {
                     task.next = Some(now + Millis(how.run));
@@ -484,7 +524,7 @@ impl Fake {
                     self.evict(id, *by);
                 }
             }
-            Action::Start(id, placement, spec) => self.start(id, &placement.place, spec),
+            Action::Start(id, placement, spec) => self.start(id, placement, spec),
             Action::Stop(id) => {
                 let now = self.now;
                 if let Some(task) = self.tasks.get_mut(id)
@@ -504,6 +544,8 @@ impl Fake {
                 }
             }
             Action::Forget(id) => {
+                self.ended.insert(id.clone());
+                self.nudge();
                 self.release(id);
                 self.tasks.remove(id);
                 self.show_task(id);
@@ -520,7 +562,8 @@ impl Fake {
         }
     }
 
-    fn start(&mut self, id: &TaskId, place: &Place, spec: &Arc<TaskSpec>) {
+    fn start(&mut self, id: &TaskId, placement: &Placement, spec: &Arc<TaskSpec>) {
+        let place = &placement.place;
         let node = match place {
             Place::On(node) => node.clone(),
             Place::Matching(pod) => NodeId {
@@ -548,6 +591,7 @@ impl Fake {
         self.tasks.entry(id.clone()).or_insert_with(|| Task {
             node,
             pod: pod.filter(|_| !scheduled).map(|pod| (pod, None)),
+            gang: placement.gang.clone(),
             spec: spec.clone(),
             phase,
             next: scheduled.then_some(next),
@@ -562,6 +606,7 @@ impl Fake {
         });
         self.show_task(id);
         self.schedule();
+        self.nudge();
     }
 
     fn lend(&mut self, id: &TaskId, lend: u64, indices: &Ranges) {
@@ -660,8 +705,11 @@ impl Fake {
     /// A task's process ends like this, whatever it did.
     pub fn exit_task(&mut self, id: &TaskId, exit: Exit) {
         self.cut_off(id);
+        // What waits for its gang has no process that could end by itself.
+        let waits = !self.gang_is_there(id);
         if let Some(task) = self.tasks.get_mut(id)
             && !task.exited()
+            && (!waits || matches!(exit, Exit::Lost { .. }))
         {
             task.phase = Phase::Exited(exit);
             task.next = None;
@@ -674,6 +722,9 @@ impl Fake {
         self.cut_parcels(id);
         self.cut_off(id);
         self.release(id);
+        if self.tasks.get(id).is_some_and(Task::exited) {
+            self.ended.insert(id.clone());
+        }
         self.tasks.remove(id);
         self.show_task(id);
     }

@@ -230,6 +230,7 @@ impl Writer {
                 | RunEvent::Stopping { .. }
                 | RunEvent::TaskEnded { .. }
                 | RunEvent::TaskLost { .. }
+                | RunEvent::TaskRecalled { .. }
                 | RunEvent::Erred { .. }
                 | RunEvent::Canceling { .. }
                 | RunEvent::Finished { .. } => Ok(()),

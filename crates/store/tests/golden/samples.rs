@@ -397,6 +397,8 @@ fn reasons() -> Vec<Why> {
         },
         Why::Pod {
             message: "exceeded quota".into(),
+            pods: 1,
+            of: 2,
         },
         Why::Cluster {
             compute: "k8s".into(),
@@ -433,6 +435,7 @@ fn run_events() -> Vec<RunEvent> {
         RunEvent::Stopping { task: task() },
         RunEvent::TaskEnded { task: task() },
         RunEvent::TaskLost { task: task() },
+        RunEvent::TaskRecalled { task: task() },
         RunEvent::Erred {
             error: first_error(),
         },

@@ -117,9 +117,8 @@ fn kind(name: &str, field: &Field<'_>) -> Result<(), Invalid> {
     if kind.eq_ignore_ascii_case("AmlCompute") {
         return Ok(());
     }
-    const AZURE: [&str; 10] = [
+    const AZURE: [&str; 9] = [
         "ComputeInstance",
-        "Kubernetes",
         "VirtualMachine",
         "SynapseSpark",
         "AKS",
@@ -131,10 +130,10 @@ fn kind(name: &str, field: &Field<'_>) -> Result<(), Invalid> {
     ];
     match AZURE.iter().find(|known| known.eq_ignore_ascii_case(kind)) {
         Some(known) => Err(field.unsupported(format!(
-            "of {name} is {known}, which is not built yet; AmlCompute is"
+            "of {name} is {known}, which is not built yet; AmlCompute and Kubernetes are"
         ))),
         None => Err(field.refuse(format!(
-            "of {name} is `{}`, known is AmlCompute",
+            "of {name} is `{}`, known are AmlCompute and Kubernetes",
             shown(kind)
         ))),
     }

@@ -317,7 +317,7 @@ pub fn batch_run(
     let (_, name) = super::asset::name_and_version(deployment.key.path.as_str());
     let settings = invoke.over(batch::deployment(name, &value, &mut Vec::new())?);
     let p = Field::root(&value).get("properties");
-    let (compute, cluster) = links.compute(&p.get("compute"))?;
+    let (compute, cluster) = links.cluster(&p.get("compute"))?;
     let parts = Parts::find(&links, &p, &settings)?;
     let input = source(&links, invoke)?;
     let (folder, file) = target(&links, id, invoke, &settings)?;
@@ -727,5 +727,5 @@ pub fn compute_of(
         look,
     };
     let value = stored(deployment)?;
-    links.compute(&Field::root(&value).get("properties").get("compute"))
+    links.cluster(&Field::root(&value).get("properties").get("compute"))
 }

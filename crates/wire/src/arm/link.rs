@@ -9,6 +9,7 @@ use super::{
     compute,
     field::Field,
     job::named_compute,
+    kubernetes,
 };
 use crate::{
     names::{self, Reference, is_reference, shown},
@@ -46,6 +47,15 @@ pub struct Links<'a> {
     pub look: Look<'a>,
 }
 
+/// Where a job runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compute {
+    /// Nodes of a cluster.
+    Cluster(Box<ClusterSpec>),
+    /// Pods; what they are is looked up when the job is admitted.
+    Kubernetes,
+}
+
 /// A blob or folder at the end of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -81,7 +91,19 @@ pub fn body(document: &Document) -> Result<Value, Invalid> {
 
 impl<'a> Links<'a> {
     /// The cluster that `field` names; 404 with Azure's code when there is none.
-    pub fn compute(&self, field: &Field<'_>) -> Result<(ComputeId, ClusterSpec), Invalid> {
+    pub fn cluster(&self, field: &Field<'_>) -> Result<(ComputeId, ClusterSpec), Invalid> {
+        match self.compute(field)? {
+            (id, Compute::Cluster(spec)) => Ok((id, *spec)),
+            (id, Compute::Kubernetes) => Err(field
+                .refuse(format!(
+                    "names {id}, a Kubernetes compute, and batch deployments run on clusters"
+                ))
+                .hint("name a cluster: `zaffre compute create -n NAME --type amlcompute`")),
+        }
+    }
+
+    /// The compute that `field` names; 404 with Azure's code when there is none.
+    pub fn compute(&self, field: &Field<'_>) -> Result<(ComputeId, Compute), Invalid> {
         let text = named_compute(field)?;
         let name = self.compute_name(field, &text)?;
         let workspace = self.places.workspace();
@@ -98,10 +120,16 @@ impl<'a> Links<'a> {
                 )
                 .hint("`zaffre compute list` shows what there is")
             })?;
-        let cluster = compute::cluster(document.key.path.as_str(), &body(&document)?)?;
+        let value = body(&document)?;
+        let compute = if kubernetes::is_kubernetes(&value) {
+            Compute::Kubernetes
+        } else {
+            let cluster = compute::cluster(document.key.path.as_str(), &value)?;
+            Compute::Cluster(Box::new(cluster.spec))
+        };
         Ok((
             ComputeId::new(workspace, document.key.path.clone()),
-            cluster.spec,
+            compute,
         ))
     }
 

@@ -12,6 +12,7 @@ pub mod field;
 pub mod invalid;
 pub mod invoke;
 pub mod job;
+pub mod kubernetes;
 pub mod link;
 pub mod parse;
 pub mod quota;

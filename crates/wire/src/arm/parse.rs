@@ -1,7 +1,7 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
-use super::{Invalid, asset, batch, compute, field::Field, job, link::body, quota};
-use crate::names::shown;
+use super::{Invalid, asset, batch, compute, field::Field, job, kubernetes, link::body, quota};
+use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             let advice =
                 compute::name(path).map_err(|e| Invalid::validation("/name", e.to_string()))?;
             warnings.extend(advice);
-            let cluster = compute::cluster(path, body)?;
-            warnings.extend(cluster.warnings);
-            Declared::Cluster(Arc::new(cluster.spec))
+            let (declared, more) = compute_of(path, body)?;
+            warnings.extend(more);
+            declared
         }
         Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
             asset::version(key, body, before, &mut warnings)?;
@@ -83,10 +83,11 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
 pub fn declared(document: &Document) -> Result<Declared, Invalid> {
     match document.key.kind {
         Kind::Compute => {
-            let cluster = compute::cluster(document.key.path.as_str(), &body(document)?)?;
-            Ok(Declared::Cluster(Arc::new(cluster.spec)))
+            let (declared, _) = compute_of(document.key.path.as_str(), &body(document)?)?;
+            Ok(declared)
         }
         Kind::Quota => Ok(Declared::Quotas(Arc::new(quota::quotas(&body(document)?)?))),
+        Kind::InstanceType => instance_type(&body(document)?),
         Kind::Workspace
         | Kind::Datastore
         | Kind::Code
@@ -95,9 +96,27 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Data
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
-        | Kind::InstanceType
         | Kind::Job => Ok(Declared::Other),
     }
+}
+
+fn compute_of(name: &str, body: &Value) -> Result<(Declared, Vec<String>), Invalid> {
+    if kubernetes::is_kubernetes(body) {
+        let compute = kubernetes::kubernetes(body)?;
+        return Ok((
+            Declared::Kubernetes(Arc::new(compute.spec)),
+            compute.warnings,
+        ));
+    }
+    let cluster = compute::cluster(name, body)?;
+    Ok((Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings))
+}
+
+/// A stored type passed every rule when it was written; what a later version does not know of it is left aside.
+fn instance_type(object: &Value) -> Result<Declared, Invalid> {
+    let checked = crd::check(object, crd::Strictness::Ignore)
+        .map_err(|refused| Invalid::validation("/", refused.to_string()))?;
+    Ok(Declared::InstanceType(Arc::new(checked.instance_type)))
 }
 
 fn workspace(key: &DocKey, body: &Value, warnings: &mut Vec<String>) -> Result<(), Invalid> {

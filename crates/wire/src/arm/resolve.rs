@@ -8,7 +8,7 @@ use super::{
     asset::DataType,
     field::Field,
     job::{self, Command, Input, Mode, Output, PortType},
-    link::{Links, Look},
+    link::{Compute, Links, Look},
 };
 use crate::{
     names::{self, shown},
@@ -36,8 +36,15 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         look,
     };
     let p = Field::root(body).get("properties");
-    let (compute, cluster) = links.compute(&p.get("computeId"))?;
-    node_type(&p, &command, &cluster.size, compute.name())?;
+    let (compute, target) = links.compute(&p.get("computeId"))?;
+    let (limits, instance_type) = match &target {
+        Compute::Cluster(cluster) => {
+            node_type(&p, &command, &cluster.size, compute.name())?;
+            (limits(&cluster.size), None)
+        }
+        // the type says what a pod may use, when it is admitted
+        Compute::Kubernetes => (Resources::default(), command.instance_type.as_deref()),
+    };
     let mut variables = command.variables.clone();
     if let Some(distribution) = command.distribution {
         variables.insert(DISTRIBUTION_VARIABLE.into(), distribution.word().into());
@@ -52,7 +59,7 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         outputs: outputs(&links, &p.get("outputs"), &command, id)?,
         model: None,
         variables,
-        limits: limits(&cluster.size),
+        limits,
         artifacts: run_path(id, places.artifacts_of(id.name()))?,
     };
     Ok(RunSpec {
@@ -61,7 +68,7 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         task: Arc::new(task),
         work: Work::Command,
         timeout: command.timeout,
-        instance_type: None,
+        instance_type: instance_type.map(Into::into),
     })
 }
 

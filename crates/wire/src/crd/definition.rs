@@ -2,7 +2,8 @@
 //!
 //! C1 every message comes from `model::instance_type::RULES`, so a cluster and Zaffre's own door say the same words;
 //! C2 the schema is closed: what is not named is refused, never dropped unseen;
-//! C3 the cost that Kubernetes estimates for each rule is bounded by a length or a number of entries.
+//! C3 every rule reads a value as a text, also a number: that needs no function for types, which kube-cel lacks;
+//! C4 the cost that Kubernetes estimates for each rule is bounded by a length or a number of entries.
 //!
 //! Needs Kubernetes 1.31 or newer, for the rule of label keys. Devices are a list of names: a structural schema has either
 //! named keys or any keys under `limits`, never both, and with any keys cpu and memory would lose their messages and a slip
@@ -10,8 +11,8 @@
 //! where field validation is off.
 
 use model::instance_type::{
-    DEVICES, GPU, MAX_AMOUNT, MAX_CORES, MAX_DEVICES, MAX_LABEL_VALUE, MAX_MEMORY, MAX_SELECTOR,
-    Rule, order_message,
+    DEVICES, GPU, MAX_AMOUNT, MAX_CORES, MAX_LABEL_VALUE, MAX_MEMORY, MAX_SELECTOR, Rule,
+    order_message,
 };
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -142,7 +143,7 @@ fn amounts(device: fn(&str) -> Value) -> Map<String, Value> {
         quantity(
             "Cores, whole (\"1\") or in thousandths (\"700m\"); above zero.",
             above_zero(Rule::Cpu),
-            at_most(Rule::CpuMost, MAX_CORES, "1M"),
+            at_most(Rule::CpuMost, MAX_CORES),
         ),
     );
     properties.insert(
@@ -150,7 +151,7 @@ fn amounts(device: fn(&str) -> Value) -> Map<String, Value> {
         quantity(
             "Bytes, with a suffix: \"1500Mi\", \"2Gi\"; above zero.",
             above_zero(Rule::Memory),
-            at_most(Rule::MemoryMost, MAX_MEMORY, "1Ei"),
+            at_most(Rule::MemoryMost, MAX_MEMORY),
         ),
     );
     for name in DEVICES {
@@ -173,20 +174,20 @@ fn int_or_string(description: &str, rules: Vec<Value>) -> Value {
 
 ///
 fn quantity(description: &str, above_zero: Value, at_most: Value) -> Value {
-    let not_empty = rule(Rule::Empty, "type(self) == int || size(self) > 0");
+    let not_empty = rule(Rule::Empty, "size(string(self)) > 0");
     int_or_string(description, vec![not_empty, above_zero, at_most])
 }
 
 fn above_zero(which: Rule) -> Value {
     rule(
         which,
-        "type(self) == int ? self > 0 : size(self) == 0 || (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))",
+        "size(string(self)) == 0 || (isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')))",
     )
 }
 
-fn at_most(which: Rule, most: u64, text: &str) -> Value {
+fn at_most(which: Rule, most: u64) -> Value {
     let expression = format!(
-        "type(self) == int ? self <= {most} : !isQuantity(self) || quantity(self).compareTo(quantity('{text}')) <= 0"
+        "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('{most}')) <= 0"
     );
     rule(which, &expression)
 }
@@ -203,17 +204,13 @@ fn device_limit(name: &str) -> Value {
             Rule::Device,
         ),
     };
-    let most = format!(
-        "type(self) == int ? self <= {MAX_DEVICES} : !self.matches('^[0-9]+$') || self.matches('^0*([0-9]{{1,6}}|{MAX_DEVICES})$')"
-    );
+    // Six digits are allowed: `MAX_DEVICES` is the largest number of them.
+    let most = "!string(self).matches('^0*[1-9][0-9]{6,}$')";
     int_or_string(
         &description,
         vec![
-            rule(
-                whole,
-                "type(self) == int ? self >= 0 : self.matches('^[0-9]+$')",
-            ),
-            rule(Rule::DeviceMost, &most),
+            rule(whole, "string(self).matches('^[0-9]+$')"),
+            rule(Rule::DeviceMost, most),
         ],
     )
 }

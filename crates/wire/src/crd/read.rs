@@ -13,8 +13,9 @@ use super::{
 use crate::{
     names::{did_you_mean, shown},
     yaml::{
-        Diagnostic,
+        Diagnostic, Place,
         report::{At, Report, Source},
+        text,
         tree::{self, Entry, Malformed, Node, Value},
     },
 };
@@ -32,21 +33,75 @@ pub struct Item {
 
 /// Reads a file: the types in their order, or everything that is wrong with it.
 pub fn read(text: &str, file_name: &str) -> Result<Vec<Item>, Vec<Diagnostic>> {
+    let mut items = Vec::new();
+    let mut lines = BTreeMap::new();
+    each(text, file_name, |reader, node, object| {
+        let Some(item) = reader.object(node, object) else {
+            return;
+        };
+        let name = item.instance_type.name();
+        match lines.get(name) {
+            Some(first) => reader.twice(node, name, *first),
+            None => {
+                lines.insert(name.to_owned(), item.line);
+                items.push(item);
+            }
+        }
+    })?;
+    Ok(items)
+}
+
+/// The same from the bytes of a file: UTF-8 with or without a byte order mark, of at most a mebibyte.
+pub fn read_bytes(bytes: &[u8], file_name: &str) -> Result<Vec<Item>, Vec<Diagnostic>> {
+    let no = match text::decode(bytes) {
+        Ok(text) => return read(text, file_name),
+        Err(no) => no,
+    };
+    let place = Place::File {
+        file: file_name.to_owned(),
+        line: no.line,
+        column: no.column,
+        text: String::new(),
+    };
+    Err(vec![Diagnostic {
+        place,
+        path: String::new(),
+        message: no.message,
+        hint: no.hint,
+    }])
+}
+
+/// The objects of a file as `kubectl` sends them, before anybody has looked at what they say.
+pub fn objects(text: &str, file_name: &str) -> Result<Vec<Json>, Vec<Diagnostic>> {
+    let mut objects = Vec::new();
+    each(text, file_name, |_, _, object| objects.push(object))?;
+    Ok(objects)
+}
+
+/// Calls `take` with each object of a file whose kind is right.
+fn each(
+    text: &str,
+    file_name: &str,
+    mut take: impl FnMut(&Reader<'_>, &Node, Json),
+) -> Result<(), Vec<Diagnostic>> {
     let files = |_: &str| Err(String::new());
     let report = Report::new(&files);
     let source = report.source(Source::File {
         name: file_name.to_owned(),
         text: text.to_owned(),
     });
-    let mut reader = Reader {
+    let reader = Reader {
         report: &report,
         text,
-        items: Vec::new(),
-        lines: BTreeMap::new(),
-        objects: 0,
     };
+    let mut found = false;
     match tree::parse_all(text, source) {
-        Ok(documents) => documents.iter().for_each(|root| reader.document(root)),
+        Ok(documents) => {
+            for root in &documents {
+                found = true;
+                reader.document(root, &mut |node, object| take(&reader, node, object));
+            }
+        }
         Err(Malformed { at, message, hint }) => report.error_with(at, "", message, hint),
     }
     let start = At {
@@ -54,34 +109,28 @@ pub fn read(text: &str, file_name: &str) -> Result<Vec<Item>, Vec<Diagnostic>> {
         line: 1,
         column: 1,
     };
-    if reader.objects == 0 && !report.failed() {
+    if !found && !report.failed() {
         report.error(start, "", "the file has no instance type");
     }
-    let items = reader.items;
-    match report.failed() {
-        false => Ok(items),
-        true => Err(report.take_errors()),
+    if report.failed() {
+        return Err(report.take_errors());
     }
+    Ok(())
 }
 
 struct Reader<'r> {
     report: &'r Report<'r>,
     text: &'r str,
-    items: Vec<Item>,
-    /// The line of each name.
-    lines: BTreeMap<String, u32>,
-    objects: usize,
 }
 
 impl Reader<'_> {
     /// One document: an object, or a list of them.
-    fn document(&mut self, root: &Node) {
-        self.objects += 1;
+    fn document(&self, root: &Node, take: &mut dyn FnMut(&Node, Json)) {
         let Some(kind) = self.kind_of(root, &[KIND, LIST_KIND, "List"], None) else {
             return;
         };
         if kind == KIND {
-            return self.object(root, scalar::json(root));
+            return take(root, self.json(root));
         }
         let items = match root.get("items").map(|entry| &entry.node) {
             Some(Node {
@@ -101,7 +150,7 @@ impl Reader<'_> {
         };
         self.only(root, &["apiVersion", "kind", "items", "metadata"]);
         for item in items {
-            let mut object = scalar::json(item);
+            let mut object = self.json(item);
             // An item of a list of types need not say what it is.
             let implied = (kind == LIST_KIND).then_some((API_VERSION, KIND));
             if let (Some((version, kind)), Some(map)) = (implied, object.as_object_mut()) {
@@ -111,7 +160,7 @@ impl Reader<'_> {
                 map.extend(rest);
             }
             if self.kind_of(item, &[KIND], implied).is_some() {
-                self.object(item, object);
+                take(item, object);
             }
         }
     }
@@ -191,44 +240,31 @@ impl Reader<'_> {
         }
     }
 
-    /// One object whose kind is right.
-    fn object(&mut self, node: &Node, object: Json) {
+    /// One object whose kind is right; what is wrong with it is said.
+    fn object(&self, node: &Node, object: Json) -> Option<Item> {
         self.switches(node);
         let seen = match check::look(&object) {
             Ok(seen) => seen,
             Err(refused) => {
-                let at = node.get("metadata").map_or(node.at, |entry| entry.at);
-                return self.report.error(at, "metadata", in_words(&refused));
+                let (path, message) = in_words(&refused);
+                self.report.error(place(node, &path).1, &path, message);
+                return None;
             }
         };
         self.tell(node, &seen);
-        let Ok(instance_type) = seen.instance_type else {
-            return;
-        };
-        let line = node.at.line;
-        match self.lines.get(instance_type.name()) {
-            Some(first) => {
-                let at = place(node, "metadata.name").1;
-                let message = format!(
-                    "the instance type `{}` is given twice, first in line {first}",
-                    instance_type.name()
-                );
-                self.report.error_hint(
-                    at,
-                    "metadata.name",
-                    message,
-                    "a name is unique in its cluster",
-                );
-            }
-            None => {
-                self.lines.insert(instance_type.name().into(), line);
-                self.items.push(Item {
-                    object: seen.object,
-                    instance_type,
-                    line,
-                });
-            }
-        }
+        Some(Item {
+            object: seen.object,
+            instance_type: seen.instance_type.ok()?,
+            line: node.at.line,
+        })
+    }
+
+    /// A name is unique in its cluster (R-21); of two, `kubectl` would keep the second and say nothing.
+    fn twice(&self, node: &Node, name: &str, first: u32) {
+        let at = place(node, "metadata.name").1;
+        let message = format!("the instance type `{name}` is given twice, first in line {first}");
+        let hint = "a name is unique in its cluster";
+        self.report.error_hint(at, "metadata.name", message, hint);
     }
 
     /// Says all that was seen, each at its place.
@@ -249,14 +285,16 @@ impl Reader<'_> {
                     let (wanted, is) = rule
                         .and_then(|rule| rule.split_once(": "))
                         .unwrap_or_default();
-                    let written = found.and_then(|entry| entry.node.text()).map_or_else(
-                        || is.trim_matches('"').to_owned(),
-                        |text| format!("`{}`", shown(text)),
-                    );
+                    let written = match found.map(|entry| &entry.node.value) {
+                        Some(Value::Text { text, .. }) => format!("`{}`", shown(text)),
+                        Some(Value::List(_)) => "a list".to_owned(),
+                        Some(Value::Map(_)) => "a map".to_owned(),
+                        Some(Value::Null) | None => is.trim_matches('"').to_owned(),
+                    };
                     format!(
                         "{} is {}, not {written}",
                         cause.field,
-                        wanted.replace(',', " or ")
+                        type_in_words(wanted)
                     )
                 }
                 FaultKind::TooLong
@@ -292,6 +330,7 @@ impl Reader<'_> {
         let message = match (fault.rule.kind(), &fault.value) {
             (FaultKind::Required, _) => format!("{path} is missing"),
             (FaultKind::Forbidden, _) => format!("{path} is not allowed: {}", fault.message),
+            (FaultKind::TooMany, Some(size)) => format!("{path} has {size}, {}", fault.message),
             (FaultKind::TooLong, _) => format!("{path} {}", fault.message),
             (_, Some(value)) => format!("{path} is {value}: {}", fault.message),
             (_, None) => fault.message.to_string(),
@@ -316,26 +355,40 @@ impl Reader<'_> {
         }
     }
 
+    fn json(&self, node: &Node) -> Json {
+        scalar::json(node, &|at| self.in_quotes(at))
+    }
+
     fn in_quotes(&self, at: At) -> bool {
-        let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX).saturating_sub(1);
-        let line = self.text.split('\n').nth(index(at.line));
-        let c = line.and_then(|line| line.chars().nth(index(at.column)));
-        matches!(c, Some('"' | '\''))
+        scalar::in_quotes(self.text, at)
     }
 }
 
-/// The message of a refusal that has no field of its own.
-fn in_words(refused: &Refused) -> String {
-    let text = refused.server_status()["message"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
+/// The field and the message of metadata that cannot be read.
+fn in_words(refused: &Refused) -> (String, String) {
+    let status = refused.server_status();
+    let text = status["message"].as_str().unwrap_or_default();
     match text.split_once("ObjectMeta.") {
         Some((_, field)) => {
             let (key, wanted) = field.split_once(" of type ").unwrap_or((field, "string"));
-            format!("metadata.{key} is of type {wanted}")
+            let wanted = match wanted {
+                "string" if matches!(key, "labels" | "annotations") => "a map of texts",
+                "string" => "a text",
+                _ => "a map of texts",
+            };
+            let path = format!("metadata.{key}");
+            (path.clone(), format!("{path} is {wanted}"))
         }
-        None => "metadata is a map".into(),
+        None => ("metadata".into(), "metadata is a map".into()),
+    }
+}
+
+/// The type of a schema in the words of a file.
+fn type_in_words(wanted: &str) -> &'static str {
+    match wanted {
+        "integer,string" => "a whole number or a text",
+        "object" => "a map",
+        _ => "a text",
     }
 }
 
@@ -350,11 +403,24 @@ fn as_written(hint: String, found: Option<&Entry>) -> String {
     }
 }
 
-/// The entry of a path, and its place; for a field that is not there, the place of the map that lacks it. Keys may have
-/// dots, so the longest key that fits is taken.
+/// The entry of a path, and its place; for a field that is not there, the key of the map that lacks it.
 fn place<'n>(node: &'n Node, path: &str) -> (Option<&'n Entry>, At) {
+    match find(node, path) {
+        Found::Entry(entry) => (Some(entry), entry.node.at),
+        Found::Lacking(at) => (None, at.unwrap_or(node.at)),
+    }
+}
+
+enum Found<'n> {
+    Entry(&'n Entry),
+    /// The key of the innermost map on the way, unless that is the node itself.
+    Lacking(Option<At>),
+}
+
+/// Keys may have dots, so the longest key that fits is taken.
+fn find<'n>(node: &'n Node, path: &str) -> Found<'n> {
     let Value::Map(entries) = &node.value else {
-        return (None, node.at);
+        return Found::Lacking(None);
     };
     let fits = |entry: &&Entry| {
         path.strip_prefix(entry.key.as_str())
@@ -365,12 +431,12 @@ fn place<'n>(node: &'n Node, path: &str) -> (Option<&'n Entry>, At) {
         .filter(fits)
         .max_by_key(|entry| entry.key.len())
     else {
-        return (None, node.at);
+        return Found::Lacking(None);
     };
     match path[entry.key.len()..].strip_prefix('.') {
-        None => (Some(entry), entry.node.at),
-        Some(rest) => match place(&entry.node, rest) {
-            (None, at) if at == entry.node.at => (None, entry.at),
+        None => Found::Entry(entry),
+        Some(rest) => match find(&entry.node, rest) {
+            Found::Lacking(None) => Found::Lacking(Some(entry.at)),
             found => found,
         },
     }

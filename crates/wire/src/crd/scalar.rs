@@ -1,22 +1,39 @@
 //! YAML → the JSON that `kubectl` sends: it reads YAML 1.1, where `yes` is a switch and `010` is eight.
 
-use crate::yaml::tree::{Entry, Node, Value};
+use crate::yaml::{
+    report::At,
+    tree::{Entry, Node, Value},
+};
 use serde_json::{Map, Number, Value as Json};
 
-/// The JSON of a node.
-pub(super) fn json(node: &Node) -> Json {
+/// The JSON of a node. `in_quotes` says of a key whether it stands in quotes; one that does not may become another text.
+pub(super) fn json(node: &Node, in_quotes: &dyn Fn(At) -> bool) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Text { text, plain: false } => Json::from(text.as_str()),
         Value::Text { text, plain: true } => typed(text),
-        Value::List(items) => items.iter().map(json).collect(),
+        Value::List(items) => items.iter().map(|item| json(item, in_quotes)).collect(),
         Value::Map(entries) => Json::Object(
             entries
                 .iter()
-                .map(|Entry { key, node, .. }| (key.clone(), json(node)))
+                .map(|Entry { key, at, node }| {
+                    let key = match switch(key) {
+                        Some(switch) if !in_quotes(*at) => switch.to_string(),
+                        _ => key.clone(),
+                    };
+                    (key, json(node, in_quotes))
+                })
                 .collect::<Map<_, _>>(),
         ),
     }
+}
+
+/// Whether a text stands in quotes where it begins.
+pub(super) fn in_quotes(text: &str, at: At) -> bool {
+    let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX).saturating_sub(1);
+    let line = text.split('\n').nth(index(at.line));
+    let c = line.and_then(|line| line.chars().nth(index(at.column)));
+    matches!(c, Some('"' | '\''))
 }
 
 /// A word that YAML 1.1 reads as a switch.

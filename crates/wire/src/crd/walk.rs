@@ -36,11 +36,28 @@ pub(super) fn walk(schema: &Value, value: &Value, path: &str, found: &mut Found)
         let mut cause = Cause::new(FaultKind::Type, path, &detail);
         cause.hint = quotes(wanted, value);
         found.causes.push(cause);
+        strangers(value, path, found);
         return value.clone();
     }
     match value {
         Value::Object(map) => Value::Object(walk_map(schema, map, path, found)),
         other => other.clone(),
+    }
+}
+
+/// The fields of a value of another type: none of them is known.
+fn strangers(value: &Value, path: &str, found: &mut Found) {
+    match value {
+        Value::Object(map) => {
+            let keys = map.keys().map(|key| (path.to_owned(), key.clone()));
+            found.unknown.extend(keys);
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                strangers(item, &format!("{path}[{i}]"), found);
+            }
+        }
+        _ => {}
     }
 }
 

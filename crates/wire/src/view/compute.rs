@@ -4,8 +4,10 @@ use super::{
     envelope::{Site, fill, properties, resource, sent},
     status::code,
 };
-use crate::arm::{compute::cluster, time::stamp};
-use model::{ClusterRecord, Document, NodeRecord, NodeState};
+use crate::arm::{compute::cluster, kubernetes::DEFAULT_NAMESPACE, time::stamp};
+use model::{
+    ClusterRecord, DEFAULT_INSTANCE_TYPE, Document, KubernetesRecord, NodeRecord, NodeState,
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -34,25 +36,9 @@ pub fn compute<'n>(
     outer.insert("properties".into(), Value::Object(inner));
     fill(&mut outer, "description", Value::Null);
     fill(&mut outer, "disableLocalAuth", json!(true));
-    outer.insert(
-        "provisioningState".into(),
-        json!(match record {
-            None => "Creating",
-            Some(r) if r.deleting => "Deleting",
-            Some(_) => "Succeeded",
-        }),
-    );
-    outer.insert("provisioningErrors".into(), Value::Null);
-    outer.insert("createdOn".into(), json!(stamp(document.created)));
-    outer.insert("modifiedOn".into(), json!(stamp(document.modified)));
-    outer.insert("isAttachedCompute".into(), json!(false));
-    outer.insert("computeLocation".into(), json!(site.location));
-    let mut out = resource(document, &format!("computes/{name}"), outer);
-    if let Some(map) = out.as_object_mut() {
-        fill(map, "location", json!(site.location));
-        fill(map, "tags", json!({}));
-    }
-    out
+    let deleting = record.map(|r| r.deleting);
+    envelope(&mut outer, site, document, deleting, Attached::No);
+    finish(site, document, name, outer)
 }
 
 fn allocation<'n>(
@@ -107,6 +93,85 @@ fn allocation<'n>(
             "preemptedNodeCount": preempted,
         }),
     );
+}
+
+/// A Kubernetes compute with the instance types that it offers at this moment. `trouble` is why its cluster cannot be used.
+pub fn kubernetes(
+    site: &Site,
+    document: &Document,
+    record: Option<&KubernetesRecord>,
+    types: Map<String, Value>,
+    trouble: Option<&str>,
+) -> Value {
+    let name = document.key.path.as_str();
+    let body = sent(document);
+    let mut outer = properties(&body);
+    let mut inner = outer
+        .get("properties")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    fill(&mut inner, "namespace", json!(DEFAULT_NAMESPACE));
+    fill(
+        &mut inner,
+        "defaultInstanceType",
+        json!(DEFAULT_INSTANCE_TYPE),
+    );
+    inner.insert("instanceTypes".into(), Value::Object(types));
+    outer.insert("computeType".into(), json!("Kubernetes"));
+    outer.insert("properties".into(), Value::Object(inner));
+    fill(&mut outer, "description", Value::Null);
+    fill(&mut outer, "resourceId", Value::Null);
+    fill(&mut outer, "disableLocalAuth", json!(true));
+    let errors = trouble.map(|message| {
+        json!([{"error": {"code": "ClusterNotUsable", "message": message, "details": []}}])
+    });
+    envelope(
+        &mut outer,
+        site,
+        document,
+        record.map(|r| r.deleting),
+        Attached::Yes,
+    );
+    outer.insert("provisioningErrors".into(), errors.unwrap_or_default());
+    finish(site, document, name, outer)
+}
+
+#[derive(Clone, Copy)]
+enum Attached {
+    Yes,
+    No,
+}
+
+/// What every compute says of itself. `deleting` is absent until the first turn after its PUT.
+fn envelope(
+    outer: &mut Map<String, Value>,
+    site: &Site,
+    document: &Document,
+    deleting: Option<bool>,
+    attached: Attached,
+) {
+    let state = match deleting {
+        None => "Creating",
+        Some(true) => "Deleting",
+        Some(false) => "Succeeded",
+    };
+    outer.insert("provisioningState".into(), json!(state));
+    outer.insert("provisioningErrors".into(), Value::Null);
+    outer.insert("createdOn".into(), json!(stamp(document.created)));
+    outer.insert("modifiedOn".into(), json!(stamp(document.modified)));
+    let attached = matches!(attached, Attached::Yes);
+    outer.insert("isAttachedCompute".into(), json!(attached));
+    outer.insert("computeLocation".into(), json!(site.location));
+}
+
+fn finish(site: &Site, document: &Document, name: &str, outer: Map<String, Value>) -> Value {
+    let mut out = resource(document, &format!("computes/{name}"), outer);
+    if let Some(map) = out.as_object_mut() {
+        fill(map, "location", json!(site.location));
+        fill(map, "tags", json!({}));
+    }
+    out
 }
 
 /// The answer of `listNodes`. Nodes here have no address of their own to log in to.

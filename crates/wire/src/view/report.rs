@@ -155,6 +155,7 @@ impl Desk<'_> {
             | RunEvent::Stopping { .. }
             | RunEvent::TaskEnded { .. }
             | RunEvent::TaskLost { .. }
+            | RunEvent::TaskRecalled { .. }
             | RunEvent::Retired { .. } => Vec::new(),
         }
     }

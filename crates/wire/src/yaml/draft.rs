@@ -11,6 +11,8 @@ use std::fmt;
 pub enum Kind {
     /// `type: amlcompute`
     AmlCompute,
+    /// `type: kubernetes`, a compute.
+    Kubernetes,
     /// A model version.
     Model,
     /// An environment version.
@@ -27,7 +29,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -35,12 +37,14 @@ impl Kind {
         Kind::BatchEndpoint,
         Kind::BatchDeployment,
         Kind::CommandJob,
+        Kind::Kubernetes,
     ];
 
     /// The words of a message: `batch deployment`.
     pub fn word(self) -> &'static str {
         match self {
             Kind::AmlCompute => "compute cluster",
+            Kind::Kubernetes => "kubernetes compute",
             Kind::Model => "model",
             Kind::Environment => "environment",
             Kind::Data => "data asset",
@@ -54,6 +58,7 @@ impl Kind {
     pub fn command(self) -> &'static str {
         match self {
             Kind::AmlCompute => "compute create",
+            Kind::Kubernetes => "compute attach",
             Kind::Model => "model create",
             Kind::Environment => "environment create",
             Kind::Data => "data create",

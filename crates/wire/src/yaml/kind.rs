@@ -43,7 +43,7 @@ const SCHEMAS: &[(&str, Says)] = &[
     ("modelbatchdeployment", Says::Known(Kind::BatchDeployment)),
     ("commandjob", Says::Known(Kind::CommandJob)),
     ("computeinstance", Says::Foreign("compute instances")),
-    ("kubernetescompute", Says::Foreign("kubernetes computes")),
+    ("kubernetescompute", Says::Known(Kind::Kubernetes)),
     ("vmcompute", Says::Foreign("virtual machine computes")),
     (
         "virtualmachinecompute",
@@ -186,6 +186,7 @@ const KEYS: &[(&[&str], Says)] = &[
     ),
     (&["auto_delete_setting"], Says::Known(Kind::Data)),
     (&["defaults"], Says::Known(Kind::BatchEndpoint)),
+    (&["namespace"], Says::Known(Kind::Kubernetes)),
 ];
 
 /// Root keys that a batch deployment has and an online deployment has not.
@@ -298,12 +299,12 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
     }
     if same("kubernetes") {
         let deployment = has(root, &["endpoint_name", "model"]);
-        let what = if deployment {
-            "online deployments"
+        let says = if deployment {
+            Says::Foreign("online deployments")
         } else {
-            "kubernetes computes"
+            Says::Known(Kind::Kubernetes)
         };
-        return Ok(Some((Says::Foreign(what), at)));
+        return Ok(Some((says, at)));
     }
     if same("model") && hint == Some(Kind::Model) && !has(root, &["endpoint_name"]) {
         return Ok(None);

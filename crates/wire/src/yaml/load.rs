@@ -6,7 +6,7 @@ use super::{
     draft::{Draft, Kind},
     endpoint,
     fields::Fields,
-    job, kind,
+    job, kind, kubernetes,
     report::{At, Files, Report, Source},
     set::{self, Override},
     text,
@@ -145,6 +145,7 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
     let fields = Fields::root(report, &root, &format!("{} {kind}", article(kind)));
     let built = match kind {
         Kind::AmlCompute => compute::cluster(report, fields),
+        Kind::Kubernetes => kubernetes::compute(report, fields),
         Kind::Model => assets::model(report, fields),
         Kind::Environment => assets::environment(report, fields),
         Kind::Data => assets::data(report, fields),

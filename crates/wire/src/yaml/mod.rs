@@ -19,6 +19,7 @@ mod endpoint;
 mod fields;
 mod job;
 mod kind;
+mod kubernetes;
 mod limits;
 mod load;
 mod reference;

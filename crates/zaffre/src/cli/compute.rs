@@ -14,6 +14,10 @@ pub enum Compute {
     Show(NameArg),
     /// List the clusters
     List(List),
+    /// Attach a Kubernetes cluster, or this machine as one
+    Attach(Box<Attach>),
+    /// Let a Kubernetes compute go; its cluster stays as it is
+    Detach(Detach),
     /// Delete a cluster and its nodes
     Delete(DeleteArgs),
     /// List the nodes of a cluster
@@ -95,6 +99,58 @@ pub struct Create {
     /// Tenant of that user
     #[arg(long, value_name = "ID")]
     pub user_tenant_id: Option<String>,
+    /// Do not wait for the end of the operation
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `compute attach`.
+#[derive(Args, Debug, Default)]
+pub struct Attach {
+    /// The file.
+    #[command(flatten)]
+    pub file: FileArgs,
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Kind of compute: kubernetes
+    #[arg(short = 't', long, value_name = "KIND")]
+    pub r#type: Option<String>,
+    /// Namespace of its pods [default: default]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// How the cluster is reached; without it the compute runs on this machine
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Labels of the nodes that all its workloads run on
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    pub node_selector: Vec<String>,
+    /// Azure's id of the cluster; it is kept and shown
+    #[arg(long, value_name = "ID")]
+    pub resource_id: Option<String>,
+    /// Kind of identity
+    #[arg(long, value_name = "KIND")]
+    pub identity_type: Option<String>,
+    /// Ids of user-assigned identities, separated by commas
+    #[arg(short = 'i', long, value_name = "IDS")]
+    pub user_assigned_identities: Option<String>,
+    /// Do not wait for the end of the operation
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `compute detach`.
+#[derive(Args, Debug)]
+pub struct Detach {
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
     /// Do not wait for the end of the operation
     #[arg(long)]
     pub no_wait: bool,

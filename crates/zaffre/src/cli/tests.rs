@@ -5,11 +5,16 @@ use clap::{Command, CommandFactory};
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf};
 
 /// Flags of `az ml` that do not exist here, with the reason (L1).
-const ABSENT: [(&str, &str); 9] = [
+const ABSENT: [(&str, &str); 11] = [
+    ("--admin-password", "virtual machines are not attached yet"),
+    ("--admin-username", "virtual machines are not attached yet"),
+    ("--ssh-port", "virtual machines are not attached yet"),
+    (
+        "--ssh-private-key-file",
+        "virtual machines are not attached yet",
+    ),
     ("--web", "there is no studio page"),
     ("--registry-name", "there are no registries"),
-    ("compute attach", "other kinds of compute are not built yet"),
-    ("compute detach", "other kinds of compute are not built yet"),
     ("compute connect-ssh", "nodes have no SSH"),
     ("compute enable-sso", "compute instances are not built yet"),
     ("compute start", "compute instances are not built yet"),

@@ -1,6 +1,6 @@
 //! `zaffre compute`.
 
-use super::{Context, changes, confirm};
+use super::{Context, attach, changes, confirm};
 use crate::{
     cli::{DeleteArgs, compute::*},
     client::{locate::plain_name, operation::Wait},
@@ -17,6 +17,7 @@ pub const LOCATION: &str = "local";
 
 const CLUSTERS: Columns = &[
     ("Name", "/name"),
+    ("Type", "/type"),
     ("Size", "/size"),
     ("Tier", "/tier"),
     ("Min", "/min_instances"),
@@ -54,6 +55,8 @@ pub async fn run(context: &Context, command: Compute) -> Result<(), Failure> {
         Compute::Update(args) => update(context, args).await,
         Compute::Show(args) => show(context, &args.name).await,
         Compute::List(args) => list(context, args).await,
+        Compute::Attach(args) => attach::attach(context, *args).await,
+        Compute::Detach(args) => attach::detach(context, args).await,
         Compute::Delete(args) => delete(context, args).await,
         Compute::ListNodes(args) => nodes(context, &args.name).await,
         Compute::ListSizes(args) => sizes(context, args).await,
@@ -62,7 +65,7 @@ pub async fn run(context: &Context, command: Compute) -> Result<(), Failure> {
     }
 }
 
-fn at(context: &Context, name: &str) -> Result<String, Failure> {
+pub(super) fn at(context: &Context, name: &str) -> Result<String, Failure> {
     plain_name("compute", name)?;
     Ok(context.client.at(&format!("computes/{name}")))
 }
@@ -137,7 +140,7 @@ fn overrides(args: &Create) -> Result<Vec<Override>, Failure> {
     Ok(list)
 }
 
-fn identities(list: &mut Vec<Override>, ids: Option<&str>) -> Result<(), Failure> {
+pub(super) fn identities(list: &mut Vec<Override>, ids: Option<&str>) -> Result<(), Failure> {
     for (index, id) in ids.into_iter().flat_map(|ids| ids.split(',')).enumerate() {
         let set = format!(
             "identity.user_assigned_identities[{index}].resource_id={}",
@@ -175,7 +178,11 @@ pub fn expect(draft: &wire::yaml::Draft, kind: Kind) -> Result<(), Failure> {
     )
 }
 
-async fn put(context: &Context, draft: &wire::yaml::Draft, wait: Wait) -> Result<(), Failure> {
+pub(super) async fn put(
+    context: &Context,
+    draft: &wire::yaml::Draft,
+    wait: Wait,
+) -> Result<(), Failure> {
     let name = draft.name.as_deref().ok_or_else(|| {
         Failure::wrong("the compute has no name").hint("add `name:` to the file, or --name")
     })?;

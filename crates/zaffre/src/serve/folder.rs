@@ -3,13 +3,14 @@
 //! D1 every secret is its owner's only (0600); the folder itself lets tasks, which have users of their own, pass to the blobs.
 //!
 //!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  agents.key  server.id  server.json
+//!     DIR/kube/DIGEST                            kubeconfigs of attached clusters
 //!     DIR/zaffre.db  series.db  blobs/  lock     the store's
 //!     DIR/nodes/                                 nodes and tasks of the local engine
-//!     DIR/kube/                                  attached clusters: kubeconfigs, and what was started there
+//!     DIR/kube/tasks/  kube/agents/              what was started in attached clusters
 
 use crate::{
     failure::{Failure, about},
-    home::{self, Server},
+    home::{self, Server, private_folder, write_private},
 };
 use std::{
     fs, io,
@@ -58,7 +59,7 @@ impl Folder {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        home::write_private(path, format!("{token}\n").as_bytes())?;
+        write_private(path, format!("{token}\n").as_bytes())?;
         Ok(token)
     }
 
@@ -87,7 +88,7 @@ impl Folder {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = random::<N>()?;
-                home::write_private(&path, &key)?;
+                write_private(&path, &key)?;
                 Ok(key)
             }
             Err(error) => Err(about(&path)(error)),
@@ -110,6 +111,18 @@ impl Folder {
     pub fn withdraw(&self) -> Result<(), Failure> {
         let path = self.at("server.json");
         fs::remove_file(&path).map_err(about(&path))
+    }
+}
+
+impl Folder {
+    /// Keeps a kubeconfig for the server alone, under its digest; the same one twice is one file.
+    pub fn kubeconfigs(&self) -> impl Fn(&str, &[u8]) -> io::Result<()> + Send + Sync + use<> {
+        let folder = self.at("kube");
+        move |digest, bytes| {
+            private_folder(&folder)
+                .and_then(|()| write_private(&folder.join(digest), bytes))
+                .map_err(|failure| io::Error::other(failure.message))
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
+pub mod kubectl;
 pub mod site;
+pub mod transcript;
 
 use std::{
     fs,

@@ -1,0 +1,54 @@
+//! `zaffre instance-type` and `zaffre kubeconfig`.
+
+use super::NameArg;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// `zaffre instance-type`.
+#[derive(Debug, Subcommand)]
+pub enum InstanceType {
+    /// Create or change the instance types of files, as `kubectl apply` does
+    Apply(Apply),
+    /// Show an instance type
+    Show(NameArg),
+    /// List the instance types, the built-in one too
+    List,
+    /// Delete an instance type; where it replaced the built-in one, that is back
+    Delete(Delete),
+}
+
+/// `instance-type apply`.
+#[derive(Args, Debug)]
+pub struct Apply {
+    /// YAML files: kind InstanceType or InstanceTypeList
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true, num_args = 1..)]
+    pub files: Vec<PathBuf>,
+}
+
+/// `instance-type delete`.
+#[derive(Args, Debug)]
+pub struct Delete {
+    /// Name
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "NAME",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub name: Option<String>,
+    /// All of them
+    #[arg(long)]
+    pub all: bool,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+}
+
+/// `zaffre kubeconfig`.
+#[derive(Args, Debug)]
+pub struct Kubeconfig {
+    /// Write it there, readable by you only, instead of printing it
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
