@@ -5,7 +5,7 @@
 
 use axum::{
     body::Body,
-    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts},
     response::Response,
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -90,12 +90,12 @@ impl NodeKey {
 }
 
 /// Switches a request to a connection of bytes.
-pub(crate) fn connect(api: &Arc<Api>, mut parts: Parts) -> Answer {
+pub(crate) fn connect(api: &Arc<Api>, mut parts: Parts, uri: &Uri) -> Answer {
     let Some((key, agents)) = &api.agents else {
         return Err(Problem::unauthorized());
     };
     let node = key.node(&parts.headers).ok_or_else(Problem::unauthorized)?;
-    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let query = Query::parse(uri.query().unwrap_or_default());
     let channel = match query.get("channel") {
         Some("messages") => AgentChannel::Messages,
         Some("files") => AgentChannel::Files,

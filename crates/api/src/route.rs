@@ -55,7 +55,7 @@ pub(crate) enum Handler {
     /// Asks the loop.
     Ask(fn(Arc<Api>, Call) -> BoxFuture<'static, Answer>),
     /// Becomes a connection of bytes.
-    Switch(fn(&Arc<Api>, axum::http::request::Parts) -> Answer),
+    Switch(fn(&Arc<Api>, axum::http::request::Parts, &Uri) -> Answer),
     /// Takes the body as it comes.
     Stream(fn(Arc<Api>, Call, Body) -> BoxFuture<'static, Answer>),
 }
@@ -203,7 +203,7 @@ async fn answer(
         return Err(Problem::unauthorized());
     }
     if let Handler::Switch(handler) = route.handler {
-        return handler(&api, parts);
+        return handler(&api, parts, uri);
     }
     if route.guard == Guard::Kube && !api.admits(&parts.headers) {
         return Ok(kube::denied().into_response());

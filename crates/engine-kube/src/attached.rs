@@ -140,9 +140,9 @@ impl Attached {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                told = inbox.recv() => match told {
+                told = inbox.recv(), if !own.detaching => match told {
                     Some(told) => own.told(told),
-                    None => return,
+                    None => return, // the server ends; pods go on
                 },
                 Some(said) = own.nodes.next() => {
                     own.node(said);

@@ -419,6 +419,7 @@ impl Attached {
             if entry.removed {
                 self.given.records.remove(task);
                 shared.hide(task, &entry.node);
+                self.sweeping.insert(entry.name.as_str().into()); // gone when the watch says so
                 self.entries.remove(task);
                 return;
             }
