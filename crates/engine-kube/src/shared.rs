@@ -159,11 +159,10 @@ impl Shared {
                     state.agents.nodes.get(node),
                     Some(NodeSeen::Evicting { .. })
                 ),
-            exited: state
-                .agents
-                .tasks
-                .get(task)
-                .is_some_and(|t| matches!(t.phase, Phase::Exited(_))),
+            exit: match state.agents.tasks.get(task).map(|t| &t.phase) {
+                Some(Phase::Exited(exit)) => Some(exit.clone()),
+                _ => None,
+            },
         }
     }
 

@@ -47,6 +47,8 @@ use task::Task;
 
 /// How often the server hears from an agent at least. It gives up after two seconds of silence.
 pub const BEAT: Duration = Duration::from_millis(500);
+/// How a container ends whose pod is taken: as one that SIGTERM has ended.
+const TAKEN: u8 = 143;
 /// How often orphans of the tasks are looked for and reaped.
 const REAP: Duration = Duration::from_secs(5);
 /// Bytes read at once.
@@ -603,6 +605,12 @@ impl Agent {
         };
         for task in self.tasks.values_mut() {
             task.on_time(&mut cx);
+        }
+        // A pod that is taken ends as soon as what it ran has ended: nobody waits for its grace to pass.
+        let untold = !self.tasks.is_empty() && self.tasks.values().all(Task::ended_untold);
+        if untold && self.notice.is_some() && self.config.role.is_elsewhere() {
+            self.last_exit = TAKEN;
+            self.leaving = true;
         }
         if now >= self.next_reap {
             self.next_reap = now + REAP;

@@ -61,6 +61,7 @@ pub struct Entry {
     pub make: Make,
     /// The machine that it is on.
     pub machine: Option<Box<str>>,
+    ip: Option<Box<str>>,
     /// An operation is under way for it.
     pub busy: bool,
     /// Pod and secret are removed.
@@ -84,12 +85,12 @@ pub struct Entry {
 }
 
 /// What an agent says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Agent {
     /// It is connected.
     pub up: bool,
-    /// It has told the end of the task.
-    pub exited: bool,
+    /// The end of the task, when it has told it.
+    pub exit: Option<Exit>,
 }
 
 /// The machine of a pod.
@@ -119,6 +120,7 @@ impl Entry {
             },
             record,
             machine: None,
+            ip: None,
             busy: false,
             removed: false,
             forgotten: false,
@@ -178,10 +180,10 @@ impl Entry {
         look: Option<&Look>,
         whole: bool,
         machine: Machine,
-        agent: Agent,
+        agent: &Agent,
         url: &str,
     ) -> (Option<Phase>, Option<Next>) {
-        self.connected |= agent.up || agent.exited;
+        self.connected |= agent.up || agent.exit.is_some();
         let made = match self.make {
             Make::Wanted { at, .. } => return (None, (at <= now).then_some(Next::Create)),
             Make::Made { at } => at,
@@ -218,7 +220,7 @@ impl Entry {
         &mut self,
         now: Instant,
         machine: &Machine,
-        agent: Agent,
+        agent: &Agent,
     ) -> Option<Option<Next>> {
         let name = self.machine.clone()?;
         if self.machine_absent {
@@ -248,7 +250,7 @@ impl Entry {
         }
     }
 
-    fn stage(&mut self, now: Instant, look: &Look, agent: Agent, url: &str) -> Option<Phase> {
+    fn stage(&mut self, now: Instant, look: &Look, agent: &Agent, url: &str) -> Option<Phase> {
         match &look.state {
             State::Unscheduled { why } => Some(Phase::Pending { why: why.clone() }),
             State::NoImage { why, hopeless } => {
@@ -333,16 +335,21 @@ impl Attached {
         let Some(entry) = self.entries.get_mut(task) else {
             return;
         };
-        let agent = self.given.shared.agent(&entry.node, task);
-        entry.forgotten |= entry.ended.is_some() || agent.exited;
+        if entry.ended.is_none() {
+            // Kept here: the agent will not repeat it.
+            entry.ended = self.given.shared.agent(&entry.node, task).exit;
+        }
+        if let Some(exit) = entry.ended.clone() {
+            entry.forgotten = true;
+            self.given.shared.show(task, Phase::Exited(exit));
+        }
     }
 
     /// What a pod that goes away said last.
     pub fn last_look(&mut self, name: &str, look: Look) {
         if let Some(entry) = self.entries.values_mut().find(|e| e.name == name) {
             entry.look(&look);
-            let agent = Agent::default();
-            entry.stage(Instant::now(), &look, agent, "");
+            entry.stage(Instant::now(), &look, &Agent::default(), "");
         }
     }
 
@@ -382,7 +389,7 @@ impl Attached {
         let agent = shared.agent(&entry.node, task);
         let look = self.ours.get(&entry.name);
         let mut next = None;
-        if entry.ended.is_none() && !agent.exited && !entry.forgotten {
+        if entry.ended.is_none() && agent.exit.is_none() && !entry.forgotten {
             let machine = entry
                 .machine
                 .as_deref()
@@ -396,18 +403,22 @@ impl Attached {
                 Some(None) | None => Machine::Fine,
             };
             let url = &self.given.settings.connect;
-            let (phase, wanted) = entry.judge(now, look, self.ours.whole, machine, agent, url);
+            let (phase, wanted) = entry.judge(now, look, self.ours.whole, machine, &agent, url);
             if let Some(phase) = phase {
                 shared.show(task, phase);
             }
-            if let Some(ip) = look.and_then(|l| l.ip.as_deref()) {
+            if let Some(ip) = look.and_then(|l| l.ip.as_ref())
+                && entry.ip.as_ref() != Some(ip)
+            {
+                entry.ip = Some(ip.clone());
                 shared.address(task, ip);
             }
             next = wanted;
-            entry.stopping(now, agent, task, &shared);
+            entry.stopping(now, &agent, task, &shared);
         }
         if let Some(exit) = entry.ended.clone()
-            && !agent.exited
+            && agent.exit.is_none()
+            && !entry.forgotten
         {
             shared.release(&entry.node); // L3
             shared.show(task, Phase::Exited(exit));
@@ -423,7 +434,7 @@ impl Attached {
                 self.entries.remove(task);
                 return;
             }
-            next = entry.leave(now, look, agent, task, &shared);
+            next = entry.leave(now, look, &agent, task, &shared);
         }
         if let Some(next) = next
             && may
@@ -436,7 +447,7 @@ impl Attached {
 
 impl Entry {
     /// Told to stop: the agent is asked; where there is none to ask, it is over.
-    fn stopping(&mut self, now: Instant, agent: Agent, task: &TaskId, shared: &crate::Shared) {
+    fn stopping(&mut self, now: Instant, agent: &Agent, task: &TaskId, shared: &crate::Shared) {
         let Some(asked) = self.stop else { return };
         if self.busy && matches!(self.make, Make::Wanted { .. }) {
             return; // being made: what comes of it is seen first
@@ -453,17 +464,16 @@ impl Entry {
         &mut self,
         now: Instant,
         look: Option<&Look>,
-        agent: Agent,
+        agent: &Agent,
         task: &TaskId,
         shared: &crate::Shared,
     ) -> Option<Next> {
         let over = look.is_none_or(|l| matches!(l.state, State::Ended(_) | State::Taken { .. }));
         let gone = self.machine_absent || self.ill_since.is_some();
-        if agent.exited && !over && !gone {
+        let told = agent.exit.is_some() || self.farewell.is_some();
+        if told && !over && !gone && since(&mut self.farewell, now) < FAREWELL {
             shared.tell_agent(Action::Forget(task.clone()));
-            if since(&mut self.farewell, now) < FAREWELL {
-                return None;
-            }
+            return None;
         }
         Some(Next::Remove { now: gone })
     }

@@ -63,6 +63,7 @@ pub struct Task {
     /// The end that was decided; `None` inside: it is not reported (T3).
     end: Option<Option<Exit>>,
     ending: bool,
+    untold: bool,
     dirty: bool,
     dir: PathBuf,
     /// What of its files has to be brought from elsewhere, and who brings back what it writes.
@@ -90,6 +91,7 @@ impl Task {
             kill_at: None,
             end: None,
             ending: false,
+            untold: false,
             dirty: true,
             dir: PathBuf::new(),
             plan: None,
@@ -116,6 +118,11 @@ impl Task {
             self.stage = Stage::Waiting { what: what.into() };
             self.dirty = true;
         }
+    }
+
+    /// Whether it has ended in a way that is not reported (T3), with everything brought home.
+    pub fn ended_untold(&self) -> bool {
+        self.untold
     }
 
     /// Its files are elsewhere: told before `Go`.
@@ -435,8 +442,9 @@ impl Task {
 
     /// Everything of it is where it belongs: its end is told.
     fn over(&mut self) {
-        if let Some(Some(exit)) = self.end.take() {
-            self.exit(exit);
+        match self.end.take() {
+            Some(Some(exit)) => self.exit(exit),
+            Some(None) | None => self.untold = true,
         }
     }
 

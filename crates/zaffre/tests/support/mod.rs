@@ -67,10 +67,17 @@ pub struct Server {
     /// Its address.
     pub url: String,
     data: PathBuf,
+    /// Flags of `serve` beside the usual ones; a later one of the same name wins.
+    flags: Vec<String>,
     _temporary: tempfile::TempDir,
 }
 
 impl Server {
+    /// Starts one with other flags of `serve`.
+    pub fn start_with(flags: &[String]) -> Server {
+        Server::begin(|folder| folder.join("data"), flags)
+    }
+
     /// Starts one.
     pub fn start() -> Server {
         Server::start_at(|folder| folder.join("data"))
@@ -78,6 +85,10 @@ impl Server {
 
     /// Starts one whose data folder lies elsewhere: `place` gets the folder of the test.
     pub fn start_at(place: impl FnOnce(&Path) -> PathBuf) -> Server {
+        Server::begin(place, &[])
+    }
+
+    fn begin(place: impl FnOnce(&Path) -> PathBuf, flags: &[String]) -> Server {
         let temporary = tempfile::Builder::new()
             .prefix("zaffre-test-")
             .tempdir()
@@ -90,6 +101,7 @@ impl Server {
             folder,
             data,
             url: String::new(),
+            flags: flags.to_vec(),
             _temporary: temporary,
         };
         server.restart();
@@ -105,15 +117,13 @@ impl Server {
             .open(self.folder.join("server.log"))
             .unwrap();
         let mut child = Command::new(ZAFFRE)
-            .args([
-                "serve",
-                "--no-register",
-                "--stop-tasks",
-                "--listen",
-                "127.0.0.1:0",
-                "--data",
-            ])
+            .args(["serve", "--no-register", "--stop-tasks", "--data"])
             .arg(self.data())
+            .args(if self.flags.is_empty() {
+                vec!["--listen".to_owned(), "127.0.0.1:0".to_owned()]
+            } else {
+                self.flags.clone()
+            })
             .env("ZAFFRE_HOME", home())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
