@@ -27,7 +27,7 @@ mod tools;
 mod traces;
 
 use crate::cargo::target_folder;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::path::PathBuf;
 
 /// Pretended nodes are kept up by one process; more of them than this test nothing new.
@@ -161,6 +161,62 @@ pub fn run(command: Kube) -> Result<()> {
         Kube::Kubectl { version } => println!("{}", kubectl::path(&version)?.display()),
     }
     Ok(())
+}
+
+/// A cluster for the tests of one run; it ends with this value, or earlier by `end`.
+pub struct ForTests(Option<PathBuf>);
+
+/// Pretended nodes beside the real one: two, so that there is a choice.
+const TEST_NODES: u32 = 2;
+
+impl ForTests {
+    /// Starts one where this machine can. Where it cannot, what is missing is said and no test on a real cluster runs.
+    pub fn begin() -> Result<ForTests> {
+        let programs = ["go", "openssl", "curl", "setsid"];
+        let missing: Vec<&str> = programs
+            .into_iter()
+            .filter(|program| tools::find(program).is_none())
+            .collect();
+        if !missing.is_empty() {
+            println!(
+                "note: no real Kubernetes: {} missing here; the tests on one say that they are skipped",
+                missing.join(", ")
+            );
+            return Ok(ForTests(None));
+        }
+        let state = folder().join(format!("tests-{}", std::process::id()));
+        cluster::up(&state, Nodes::RealIfPossible, TEST_NODES)?;
+        Ok(ForTests(Some(state)))
+    }
+
+    /// Tells a command where the cluster is.
+    pub fn mark(&self, command: &mut std::process::Command) {
+        let Some(state) = &self.0 else {
+            return;
+        };
+        command.env("ZAFFRE_KUBE_STATE", state);
+        command.env("ZAFFRE_KUBECONFIG_REAL", state.join("kc/admin.kubeconfig"));
+    }
+
+    /// Ends it; what a test left in it goes too.
+    pub fn end(&mut self) -> Result<()> {
+        match self.0.take() {
+            Some(state) => {
+                down::down(&state)?;
+                std::fs::remove_dir_all(&state)
+                    .with_context(|| format!("cannot remove {}", state.display()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for ForTests {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            println!("note: the cluster of the tests: {error:#}");
+        }
+    }
 }
 
 /// What all clusters of this checkout share: programs, images, kubectl.

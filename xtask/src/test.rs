@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything the project promises, in the order in which a failure is cheapest.
 
 use crate::cargo::{self, cargo, target_folder};
+use crate::kube::ForTests;
 use crate::leftover::Watch;
 use crate::steps::Steps;
 use crate::{deny, python, suites, tidy};
@@ -37,14 +38,28 @@ pub fn run(quick: bool, filter: Option<&str>) -> Result<()> {
     arguments.push("--no-fail-fast");
     arguments.extend(filter);
     let target = target_folder();
+    // Before the watch begins, so that its processes are not taken for what a test left.
+    let mut kubernetes = None;
+    if !quick {
+        steps.step("kubernetes", Some("build"), || {
+            kubernetes = Some(ForTests::begin()?);
+            Ok(())
+        });
+    }
     let watch = Watch::begin(&target)?;
     steps.step("tests", Some("build"), || {
         let mut command = cargo(&arguments);
         watch.mark(&mut command);
+        if let Some(kubernetes) = &kubernetes {
+            kubernetes.mark(&mut command);
+        }
         suites::run(&mut command)
     });
     steps.step("no process is left", Some("build"), || watch.end());
     drop(watch);
+    if let Some(mut kubernetes) = kubernetes {
+        steps.step("kubernetes ends", Some("kubernetes"), || kubernetes.end());
+    }
     steps.finish()
 }
 

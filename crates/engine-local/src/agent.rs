@@ -111,11 +111,11 @@ enum News {
     },
 }
 
-/// A task whose place is ready; a command is started already.
+/// A task whose place is ready; the processes of a command are started already.
 struct Staged {
     pusher: Option<Arc<Pusher>>,
     site: Arc<Site>,
-    command: Option<(Launched, logs::LogFile)>,
+    command: Option<Vec<(Launched, logs::LogFile)>>,
 }
 
 /// Helper threads and what they have to tell.

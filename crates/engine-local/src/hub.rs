@@ -4,6 +4,7 @@
 //! H2 a node is absent only after every process of it is dead;
 //! H3 an agent that is silent for `SILENCE` is killed, and then absent; silence counts only while we listen ourselves.
 
+mod gangs;
 mod guests;
 mod nodes;
 mod pods;
@@ -12,6 +13,7 @@ mod tasks;
 use crate::{
     agent::link::with_socket_path,
     environment::Environments,
+    gang::Address,
     mirror::Grants,
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
@@ -187,14 +189,18 @@ pub struct Hub {
     /// Which node a watched process is.
     processes: BTreeMap<u32, NodeId>,
     tasks: BTreeMap<TaskId, Entry>,
+    /// Where the tasks of a gang are reached, by its first.
+    addresses: BTreeMap<TaskId, Vec<Address>>,
+    /// Tasks of gangs that have not begun.
+    gathering: BTreeSet<TaskId>,
     dirty_nodes: BTreeSet<NodeId>,
     dirty_tasks: BTreeSet<TaskId>,
     /// Tasks that changed because we were told so: nobody has to be woken for them.
     quiet_tasks: BTreeSet<TaskId>,
     /// What agents on other machines may read and write.
     grants: Arc<Grants>,
-    /// Where the pods of tasks are reached by each other.
-    addresses: BTreeMap<TaskId, Box<str>>,
+    /// Where the pods of tasks on other machines are reached.
+    ips: BTreeMap<TaskId, Box<str>>,
     /// Agents of a server before us that have not told everything yet.
     unsettled: BTreeSet<NodeId>,
     turn: Instant,
@@ -259,11 +265,13 @@ impl Hub {
             nodes: BTreeMap::new(),
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            gathering: BTreeSet::new(),
             dirty_nodes: BTreeSet::new(),
             dirty_tasks: BTreeSet::new(),
             quiet_tasks: BTreeSet::new(),
             grants: Arc::default(),
-            addresses: BTreeMap::new(),
+            ips: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             turn: now,
             judged: now,
@@ -333,6 +341,7 @@ impl Hub {
                 self.evict_pods();
             }
             self.on_time(now);
+            self.begin_gangs(now);
             self.send_all(now);
             self.publish();
             if stop {

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod confine;
+pub mod gang;
 pub mod launcher;
 pub mod mirror;
 pub mod protocol;

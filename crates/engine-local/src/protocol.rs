@@ -7,6 +7,7 @@
 //! W2 after a break both sides start again from `Hello`: what it tells is complete, nothing before it counts;
 //! W3 a frame that cannot be read ends the connection, never the process.
 
+use crate::gang::{Address, Gang};
 use model::{
     NodeId, NodeSpec, Parcel, Ranges, TaskId, TaskSpec,
     engine::{Exit, FailedAttempt, Finished, Placement},
@@ -147,6 +148,8 @@ pub struct Held {
     pub placement: Placement,
     /// What it is.
     pub spec: Arc<TaskSpec>,
+    /// Where the tasks of its gang are reached, by rank: chosen before any is told, and the same for all of them.
+    pub addresses: Vec<Address>,
 }
 
 /// A task with every name resolved to a path of this machine.
@@ -182,10 +185,8 @@ pub struct Order {
     pub granted_gpus: u32,
     /// Folder of the run's artifacts.
     pub artifacts: PathBuf,
-    /// Rank among the tasks that start together.
-    pub rank: u32,
-    /// How many start together.
-    pub world: u32,
+    /// The tasks that start together, and where they are.
+    pub gang: Gang,
     /// Lines for the top of the log: what the user should know about the environment.
     pub notes: Vec<String>,
 }

@@ -111,7 +111,11 @@ impl Remote {
     /// An agent may come for this task. Telling it twice changes nothing.
     pub fn expect(&self, node: NodeId, task: TaskId, placement: Placement, spec: Arc<TaskSpec>) {
         self.expected().entry(node.clone()).or_insert(0);
-        let held = Arc::new(Held { placement, spec });
+        let held = Arc::new(Held {
+            addresses: Vec::new(), // known when its pods are
+            placement,
+            spec,
+        });
         self.shared.wish(Wish::Expect(node, task, held));
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Z1 what cannot be resolved refuses the task with a message that names it; nothing is started on a guess.
 
+use crate::gang::{Address, Gang};
 use crate::protocol::{Input, Order, Output, Pool, Work};
 use model::{
     BlobPath, Place, Resources, TaskId, TaskSpec,
@@ -29,6 +30,8 @@ pub struct Given<'a> {
     pub shims: &'a Path,
     /// Variables of the server for every job.
     pub variables: &'a BTreeMap<String, String>,
+    /// Where the tasks of its gang are reached.
+    pub addresses: Vec<Address>,
     /// GPUs of the node or pod; `None` where the machine has none.
     pub gpus: Option<Vec<u32>>,
     /// Where blobs will lie on the agent's machine, when that is not this one.
@@ -126,7 +129,8 @@ pub fn order(
     let mut notes = given.notes;
     let real = given.gpus.as_ref().map_or(0, Vec::len);
     notes.extend(nominal(limits, u32::try_from(real).unwrap_or(u32::MAX)));
-    let world = u32::try_from(placement.gang.len().max(1)).unwrap_or(u32::MAX);
+    let gang = Gang::new(task, &placement.gang, given.addresses, &spec.variables)?;
+    notes.extend(gang.note());
     Ok(Order {
         work,
         place: where_,
@@ -151,8 +155,7 @@ pub fn order(
         gpus: given.gpus,
         granted_gpus: limits.devices.get(GPU).copied().unwrap_or(0),
         artifacts: local(blobs, "artifacts", &spec.artifacts)?,
-        rank: rank(task, placement),
-        world,
+        gang,
         notes,
     })
 }
@@ -166,13 +169,4 @@ fn nominal(limits: &Resources, real_gpus: u32) -> impl Iterator<Item = String> +
             "{granted} {name} granted, {nominal} of them nominal: no hardware stands behind them"
         ))
     })
-}
-
-/// The place of the task in its gang; a host of a batch run has no gang and rank 0.
-pub fn rank(task: &TaskId, placement: &Placement) -> u32 {
-    match placement.gang.iter().position(|member| member == task) {
-        Some(rank) => u32::try_from(rank).unwrap_or(0),
-        None if placement.gang.len() > 1 => task.index,
-        None => 0,
-    }
 }

@@ -263,7 +263,7 @@ fn a_pod_that_died_with_its_server_is_shown_as_lost_by_the_next() {
         }
         rig.open();
         let seen = rig.local().observe();
-        let why = "its agent ended while no server was there".into();
+        let why = "its agent was not there any more when the server started".into();
         assert_eq!(
             seen.tasks.get(&task(1)).map(|t| &t.phase),
             Some(&Phase::Exited(Exit::Lost { why }))

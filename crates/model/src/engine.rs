@@ -21,6 +21,12 @@ use crate::{
     unit::{Bytes, Millis, Resources, Time},
 };
 
+/// The variable of a task by which the engine learns how the processes of a gang find each other: `pytorch`, `mpi` or
+/// `tensorflow`.
+pub const DISTRIBUTION_VARIABLE: &str = "ZAFFRE_DISTRIBUTION";
+/// The variable by which it learns how many processes each task of a gang has, when it is more than one.
+pub const PROCESSES_VARIABLE: &str = "ZAFFRE_PROCESS_COUNT_PER_INSTANCE";
+
 /// A blob or a folder of blobs: `container/path`, case-sensitive, segments separated by `/`, none of them empty, `.` or `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -753,8 +753,8 @@ fn a_command_job_keeps_its_rules() {
         ),
         (
             p("distribution"),
-            json!({"distributionType": "PyTorch", "processCountPerInstance": 2}),
-            "several processes per node",
+            json!({"distributionType": "TensorFlow", "processCountPerInstance": 2}),
+            "is 2, and a node of TensorFlow has one process",
         ),
         (
             p("distribution"),

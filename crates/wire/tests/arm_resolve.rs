@@ -4,7 +4,7 @@ use model::{
     BatchSpec, BlobPath, DocKey, Document, JobId, Kind, Millis, Outcome, RunRecord, RunSpec,
     RunState, Time, Why, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss, Progress},
-    engine::{InputSpec, Packages, Program, RowFormat},
+    engine::{DISTRIBUTION_VARIABLE, InputSpec, PROCESSES_VARIABLE, Packages, Program, RowFormat},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
@@ -143,6 +143,26 @@ fn a_command_job_is_followed_to_its_blobs() {
     assert_eq!((task.limits.cpu.0, task.limits.memory.0), (4000, 14 << 30));
     let artifacts = Places::of(&workspace()).artifacts_of("job1").unwrap();
     assert_eq!(task.artifacts, artifacts);
+}
+
+#[test]
+fn the_engine_learns_how_a_gang_is_distributed() {
+    let shelf = Shelf::new();
+    let variables = |distribution: Value| {
+        let mut body = command();
+        body["properties"]["resources"] = json!({"instanceCount": 2});
+        body["properties"]["distribution"] = distribution;
+        let run = shelf.command(&body).unwrap();
+        let of = |name: &str| run.task.variables.get(name).map(ToString::to_string);
+        (of(DISTRIBUTION_VARIABLE), of(PROCESSES_VARIABLE))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let pytorch = json!({"distributionType": "PyTorch", "processCountPerInstance": 4});
+    assert_eq!(variables(pytorch), (text("pytorch"), text("4")));
+    let mpi = json!({"distributionType": "Mpi", "processCountPerInstance": 1});
+    assert_eq!(variables(mpi), (text("mpi"), None));
+    let tensorflow = json!({"distributionType": "TensorFlow", "workerCount": 2});
+    assert_eq!(variables(tensorflow), (text("tensorflow"), None));
 }
 
 #[test]

@@ -550,10 +550,6 @@ fn what_is_not_built_yet_is_named_and_loads() {
         ),
         ("distribution: {type: ray}", "distribution.type ray"),
         (
-            "distribution: {type: mpi, process_count_per_instance: 2}",
-            "distribution.process_count_per_instance above 1",
-        ),
-        (
             "outputs: {m: {name: heart}}",
             "outputs.m.name (registering an output)",
         ),

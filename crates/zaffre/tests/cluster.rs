@@ -115,15 +115,15 @@ impl Rig {
             .local_addr()
             .unwrap()
             .port();
-        let flags = [
-            "--listen".to_owned(),
-            format!("0.0.0.0:{port}"),
-            "--host-name".to_owned(),
-            cluster.host.clone(),
-            "--agent-image".to_owned(),
-            IMAGE.to_owned(),
-        ];
-        let server = Server::start_with(&flags);
+        let listen = format!("0.0.0.0:{port}");
+        let server = Server::start_with(&[
+            "--listen",
+            &listen,
+            "--host-name",
+            &cluster.host,
+            "--agent-image",
+            IMAGE,
+        ]);
         cluster.bring_agent(&server.folder);
         let types = server.folder.join("types.yml");
         fs::write(&types, TYPES).unwrap();

@@ -1,6 +1,6 @@
-//! A command: one process and what it started, its log, its `outputs/`.
+//! A command: its processes and what they started, their logs, its `outputs/`.
 //!
-//! D1 the task ends with its first process: whatever else it started is ended then;
+//! D1 the task ends with the last of its processes, or with the first that fails: whatever else they started is ended then;
 //! D2 under an eviction notice only success is an end of its own: anything else is the eviction's doing, and the job runs again.
 
 use super::{
@@ -28,44 +28,55 @@ const SYNC: Duration = Duration::from_secs(30);
 /// How often resident memory is looked at where no cgroup limits it.
 const WATCH: Duration = Duration::from_millis(250);
 
+struct Process {
+    child: Child,
+    pidfd: OwnedFd,
+    pump: Option<Pump>,
+    status: Option<ExitStatus>,
+}
+
 /// A running command.
 pub struct CommandRun {
     slot: u32,
     site: Arc<Site>,
-    child: Child,
-    pidfd: OwnedFd,
-    pump: Option<Pump>,
+    processes: Vec<Process>,
     seen: Arc<Mutex<Seen>>,
     scratch: PathBuf,
     syncing: bool,
     next_sync: Instant,
     next_watch: Instant,
     grown: bool,
-    /// How its first process ended.
+    /// How it ended (D1).
     pub status: Option<ExitStatus>,
 }
 
 impl CommandRun {
-    /// Watches a started command. `log` already holds what we say at its top.
+    /// Watches the started processes of a command. The first log already holds what we say at its top.
     pub fn new(
         slot: u32,
         site: Arc<Site>,
-        launched: Launched,
-        log: LogFile,
+        launched: Vec<(Launched, LogFile)>,
         scratch: PathBuf,
         cx: &Context<'_>,
     ) -> io::Result<CommandRun> {
-        let pidfd = worker::pidfd_of(&launched.child)?;
-        let pump = Pump::new(launched.out, log)?;
-        let data = |kind| epoll::EventData::new_u64(token(kind, slot, 0));
-        epoll::add(cx.epoll, &pump.pipe, data(LOG), epoll::EventFlags::IN)?;
-        epoll::add(cx.epoll, &pidfd, data(PROGRAM), epoll::EventFlags::IN)?;
+        let mut processes = Vec::new();
+        for (number, (launched, log)) in (0..).zip(launched) {
+            let pidfd = worker::pidfd_of(&launched.child)?;
+            let pump = Pump::new(launched.out, log)?;
+            let data = |kind| epoll::EventData::new_u64(token(kind, slot, number));
+            epoll::add(cx.epoll, &pump.pipe, data(LOG), epoll::EventFlags::IN)?;
+            epoll::add(cx.epoll, &pidfd, data(PROGRAM), epoll::EventFlags::IN)?;
+            processes.push(Process {
+                child: launched.child,
+                pidfd,
+                pump: Some(pump),
+                status: None,
+            });
+        }
         Ok(CommandRun {
             slot,
             site,
-            child: launched.child,
-            pidfd,
-            pump: Some(pump),
+            processes,
             seen: Arc::default(),
             scratch,
             syncing: false,
@@ -76,9 +87,13 @@ impl CommandRun {
         })
     }
 
-    /// Its log has something.
-    pub fn on_log(&mut self, cx: &mut Context<'_>) {
-        if let Some(pump) = &mut self.pump
+    fn process(&mut self, number: u32) -> Option<&mut Process> {
+        self.processes.get_mut(usize::try_from(number).ok()?)
+    }
+
+    /// The log of a process has something.
+    pub fn on_log(&mut self, number: u32, cx: &mut Context<'_>) {
+        if let Some(pump) = self.process(number).and_then(|p| p.pump.as_mut())
             && !pump.take(cx.buffer)
         {
             // Everybody has closed it, perhaps long before the end: nothing more will come.
@@ -86,23 +101,30 @@ impl CommandRun {
         }
     }
 
-    /// Its first process may have ended.
-    pub fn on_end(&mut self, cx: &Context<'_>) {
-        if let Ok(Some(status)) = self.child.try_wait() {
-            let _ = epoll::delete(cx.epoll, &self.pidfd);
-            self.status = Some(status);
+    /// A process may have ended.
+    pub fn on_end(&mut self, number: u32, cx: &Context<'_>) {
+        let Some(process) = self.process(number) else {
+            return;
+        };
+        if let Ok(Some(status)) = process.child.try_wait() {
+            let _ = epoll::delete(cx.epoll, &process.pidfd);
+            process.status = Some(status);
+            let over = !status.success() || self.processes.iter().all(|p| p.status.is_some());
+            if over {
+                self.status.get_or_insert(status); // D1
+            }
         }
     }
 
-    /// Whether this is its first process.
+    /// Whether this is one of its processes.
     pub fn holds(&self, pid: u32) -> bool {
-        self.child.id() == pid
+        self.processes.iter().any(|p| p.child.id() == pid)
     }
 
     /// Asks it to end.
     pub fn ask_to_end(&self) {
-        if self.status.is_none() {
-            proc::kill_group(self.child.id(), Signal::TERM);
+        for process in self.processes.iter().filter(|p| p.status.is_none()) {
+            proc::kill_group(process.child.id(), Signal::TERM);
         }
     }
 
@@ -132,11 +154,16 @@ impl CommandRun {
         }
         if self.site.cage.needs_watcher() && cx.now >= self.next_watch {
             self.next_watch = cx.now + WATCH;
-            if confine::resident(self.child.id()) > self.site.cage.memory() {
+            let alive = self.processes.iter().filter(|p| p.status.is_none());
+            let pids: Vec<u32> = alive.map(|p| p.child.id()).collect();
+            let resident: u64 = pids.iter().map(|pid| confine::resident(*pid)).sum();
+            if resident > self.site.cage.memory() {
                 self.grown = true;
-                let (site, pid) = (self.site.clone(), self.child.id());
+                let site = self.site.clone();
                 cx.news.run(move || {
-                    site.cage.kill_part("main", pid);
+                    for pid in pids {
+                        site.cage.kill_part("main", pid);
+                    }
                     News::Nothing
                 });
             }
@@ -177,12 +204,15 @@ impl CommandRun {
 
     /// After its cage was emptied: reaps it, reads its last words and adds our own.
     pub fn bury(&mut self, notes: &[String], cx: &mut Context<'_>) {
-        if let Ok(status) = self.child.wait() {
-            self.status.get_or_insert(status);
-        }
-        if let Some(mut pump) = self.pump.take() {
+        for (number, process) in self.processes.iter_mut().enumerate() {
+            if let Ok(status) = process.child.wait() {
+                self.status.get_or_insert(status);
+            }
+            let Some(mut pump) = process.pump.take() else {
+                continue;
+            };
             pump.drain(cx.buffer);
-            for note in notes {
+            for note in notes.iter().filter(|_| number == 0) {
                 pump.log().write(format!("[zaffre] {note}\n").as_bytes());
             }
         }

@@ -31,10 +31,6 @@ use std::{
 
 /// What a job finds beside its environment: the folders of every Linux.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// First port for rendezvous of gangs: below the range that the kernel gives out by itself.
-const FIRST_PORT: u32 = 20_000;
-/// Ports to choose from.
-const PORTS: u32 = 12_000;
 
 /// A started process.
 #[derive(Debug)]
@@ -222,12 +218,25 @@ impl Site {
         })
     }
 
-    /// Starts the command.
-    pub fn launch_command(&self) -> io::Result<Launched> {
+    /// Starts all processes of the command.
+    pub fn launch_command(&self) -> io::Result<Vec<Launched>> {
+        let all = (0..self.order.gang.processes).map(|local| self.launch_process(local));
+        let all: io::Result<Vec<Launched>> = all.collect();
+        if all.is_err() {
+            self.cage.kill(); // those that were started before the one that was not
+        }
+        all
+    }
+
+    fn launch_process(&self, local: u32) -> io::Result<Launched> {
         let (out, writer) = io::pipe()?;
         let err = writer.try_clone()?;
-        let path = self.variables.iter().rev().find(|(k, _)| k == "PATH");
-        let path = path.map(|(_, v)| v.as_os_str()).unwrap_or_default();
+        let users = self.order.variables.iter().find(|(k, _)| k == "PATH");
+        let ours = self.variables.iter().rev().find(|(k, _)| k == "PATH");
+        let path = users.map(|(_, v)| OsStr::new(v));
+        let path = path
+            .or(ours.map(|(_, v)| v.as_os_str()))
+            .unwrap_or_default();
         let (program, args) = match plain(&self.line, &self.folder.join("work"), path) {
             Some(plain) => plain,
             None => {
@@ -239,7 +248,15 @@ impl Site {
                 (shell, vec!["-c".to_owned(), self.line.clone()])
             }
         };
-        let child = self.launch("main", &program, &args, Stdio::null(), writer, err, &[])?;
+        let child = self.launch(
+            ("main", local),
+            &program,
+            &args,
+            Stdio::null(),
+            writer,
+            err,
+            &[],
+        )?;
         Ok(Launched {
             child,
             channel: None,
@@ -273,7 +290,7 @@ impl Site {
             .collect();
         let stdin = Stdio::from(std::os::fd::OwnedFd::from(theirs));
         let child = self.launch(
-            part,
+            (part, 0),
             &self.order.python,
             &args,
             stdin,
@@ -310,7 +327,7 @@ impl Site {
     #[expect(clippy::too_many_arguments, reason = "they are one call of spawn")]
     fn launch(
         &self,
-        part: &str,
+        (part, local): (&str, u32),
         program: &Path,
         args: &[String],
         stdin: Stdio,
@@ -323,6 +340,8 @@ impl Site {
                 command
                     .env_clear()
                     .envs(self.variables.iter().map(|(k, v)| (k, v)))
+                    .envs(self.order.gang.variables(local))
+                    .envs(self.order.variables.iter().map(|(k, v)| (k, v)))
                     .envs(extra.iter().copied())
                     .current_dir(self.folder.join("work"))
                     .stdin(stdin)
@@ -566,10 +585,6 @@ fn variables(
     set("AZUREML_RUN_ID", task.job.name().into());
     set("AZUREML_ATTEMPT", task.attempt.0.to_string().into());
     set("AZUREML_NODE_ID", config.node.to_string().into());
-    set(
-        "AZUREML_PROCESS_NAME",
-        format!("rank_{}", order.rank).into(),
-    );
     if order.model.is_some() {
         set("AZUREML_MODEL_DIR", folder.join("model").into());
     }
@@ -581,29 +596,10 @@ fn variables(
             set(library, threads.to_string().into());
         }
     }
-    let rank = order.rank.to_string();
-    let world = order.world.to_string();
-    let job = serde_json::to_string(&(&task.job, task.attempt)).expect("ids can be written");
-    let port = FIRST_PORT + crc32fast::hash(job.as_bytes()) % PORTS;
-    for (k, v) in [
-        ("RANK", rank.as_str()),
-        ("NODE_RANK", &rank),
-        ("LOCAL_RANK", "0"),
-        ("WORLD_SIZE", &world),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", &port.to_string()),
-        ("AZ_BATCHAI_MPI_MASTER_NODE", "127.0.0.1"),
-        (
-            "AZ_BATCHAI_GPU_COUNT_FOUND",
-            &order.granted_gpus.to_string(),
-        ),
-    ] {
-        set(k, v.into());
-    }
-    if let Some(gpus) = &order.gpus {
-        // Also when there are none: those of others are not to be found.
-        let all: Vec<String> = gpus.iter().map(u32::to_string).collect();
-        set("CUDA_VISIBLE_DEVICES", all.join(",").into());
+    let gpus = order.granted_gpus.to_string();
+    set("AZ_BATCHAI_GPU_COUNT_FOUND", gpus.into());
+    if let Some(gpus) = visible(order.gpus.as_deref()) {
+        set("CUDA_VISIBLE_DEVICES", gpus.into());
     }
     for (name, value) in inputs {
         set(&format!("AZURE_ML_INPUT_{name}"), value.clone());
@@ -611,10 +607,13 @@ fn variables(
     for (name, value) in outputs {
         set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone().into());
     }
-    for (k, v) in &order.variables {
-        set(k, v.into());
-    }
     out
+}
+
+/// Which of the machine's GPUs are to be found: those of the task, and none where it has none. Nominal ones have no number.
+fn visible(gpus: Option<&[u32]>) -> Option<String> {
+    let all: Vec<String> = gpus?.iter().map(u32::to_string).collect();
+    Some(all.join(","))
 }
 
 /// The worker's settings (`runtime/batch.py`).
@@ -710,6 +709,13 @@ mod tests {
         ] {
             assert_eq!(run(shell), None, "{shell}");
         }
+    }
+
+    #[test]
+    fn a_task_finds_the_gpus_that_it_was_granted_and_no_others() {
+        assert_eq!(visible(Some(&[1, 3])).as_deref(), Some("1,3"));
+        assert_eq!(visible(Some(&[])).as_deref(), Some(""), "others have them");
+        assert_eq!(visible(None), None, "the machine has none");
     }
 
     #[test]

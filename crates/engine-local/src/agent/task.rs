@@ -235,9 +235,9 @@ impl Task {
         self.site = Some(staged.site.clone());
         self.pusher = staged.pusher;
         match (&staged.site.order.work, staged.command) {
-            (Work::Command { .. }, Some((launched, log))) => {
+            (Work::Command { .. }, Some(launched)) => {
                 let scratch = self.dir.join("scratch");
-                match CommandRun::new(self.slot, staged.site, launched, log, scratch, cx) {
+                match CommandRun::new(self.slot, staged.site, launched, scratch, cx) {
                     Ok(run) => self.run = Run::Command(Box::new(run)),
                     Err(e) => {
                         // It runs, but cannot be watched: it is ended.
@@ -338,8 +338,8 @@ impl Task {
     /// Something happened on a descriptor.
     pub fn event(&mut self, kind: u64, number: u32, cx: &mut Context<'_>) {
         match (&mut self.run, kind) {
-            (Run::Command(command), PROGRAM) => command.on_end(cx),
-            (Run::Command(command), LOG) => command.on_log(cx),
+            (Run::Command(command), PROGRAM) => command.on_end(number, cx),
+            (Run::Command(command), LOG) => command.on_log(number, cx),
             (Run::Pool(pool), _) => pool.event(kind, number, &mut self.mail, cx),
             (Run::Command(_) | Run::None, _) => {}
         }
@@ -569,7 +569,7 @@ fn place(
     pusher: Option<Arc<Pusher>>,
     tell: &dyn Fn(&str),
 ) -> Result<Box<Staged>, String> {
-    let mut log = LogFile::new(order.artifacts.join(log_name(order, node)));
+    let mut log = LogFile::new(order.artifacts.join(log_name(order, node, 0)));
     for line in std::iter::once(format!("attempt {} {}", id.attempt.0, order.place))
         .chain(order.notes.iter().cloned())
     {
@@ -593,11 +593,18 @@ fn place(
         Ok((site, launched))
     };
     match start() {
-        Ok((site, launched)) => Ok(Box::new(Staged {
-            pusher,
-            site,
-            command: launched.map(|l| (l, log)),
-        })),
+        Ok((site, launched)) => {
+            // The first process has what we say at the top of its log.
+            let others = (1..order.gang.processes)
+                .map(|local| LogFile::new(order.artifacts.join(log_name(order, node, local))));
+            let logs = std::iter::once(log).chain(others);
+            let command = launched.map(|l| l.into_iter().zip(logs).collect());
+            Ok(Box::new(Staged {
+                pusher,
+                site,
+                command,
+            }))
+        }
         Err(message) => {
             let text: String = message;
             log.write(format!("[zaffre] not started: {text}\n").as_bytes());
@@ -606,11 +613,10 @@ fn place(
     }
 }
 
-/// Where the task's log lies: names that the SDK streams (behaviour §2.4.7); a pool's hosts have a file each.
-fn log_name(order: &Order, node: &str) -> String {
+/// Where the log of a process lies; a pool's hosts have a file each.
+fn log_name(order: &Order, node: &str, local: u32) -> String {
     match &order.work {
         Work::Pool(_) => format!("logs/sys/node/{node}/agent.txt"),
-        Work::Command { .. } if order.world <= 1 => "user_logs/std_log.txt".to_owned(),
-        Work::Command { .. } => format!("user_logs/std_log_process_{:02}.txt", order.rank),
+        Work::Command { .. } => order.gang.log_name(local),
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! U1 a guest is expected before it comes, and says nothing of any task but its own;
 //! U2 its silence means nothing: whoever expects it knows when its machine is gone, and says so (`Release`);
-//! U3 the tasks of a gang begin when all their agents are here and know where the first one is.
+//! U3 the tasks of a gang are prepared when all their pods have addresses, and begin together as everywhere (J1).
 
 use super::{Hub, PEER, Peer, nodes::Node, token};
 use crate::{
     environment::recipe,
+    gang::{Address, Gang},
     mirror::Plan,
     protocol::{Frames, Held},
     resolve,
@@ -26,6 +27,13 @@ use std::{
 
 /// Where the mirror lies in a pod.
 const MIRROR: &str = "/zaffre/work/mirror";
+
+/// Where the first process of a pod is reached. A pod has all ports for itself: this is the one that torch takes by itself.
+const PORT: u16 = 29_500;
+
+fn address(host: String) -> Address {
+    Address { host, port: PORT }
+}
 
 /// What is told of guests.
 pub enum Wish {
@@ -49,13 +57,13 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
         InputSpec::Path { source, .. } => Some(text(source)),
     }));
     fetch.extend(spec.model.iter().map(|m| text(&m.source)));
-    // What earlier attempts have left, and this task's own log.
+    // What earlier attempts have left, and this task's own logs.
     fetch.extend(["outputs", "logs"].map(below));
-    let rank = resolve::rank(task, placement);
-    fetch.push(below(&match placement.gang.len() {
-        0 | 1 => "user_logs/std_log.txt".to_owned(),
-        _ => format!("user_logs/std_log_process_{rank:02}.txt"),
-    }));
+    let nowhere = vec![address(String::new()); placement.gang.len().max(1)];
+    if let Ok(gang) = Gang::new(task, &placement.gang, nowhere, &spec.variables) {
+        let logs = (0..gang.processes).map(|local| gang.log_name(local));
+        fetch.extend(logs.map(|name| below(&name)));
+    }
     let mut push = vec![text(&spec.artifacts)];
     push.extend(spec.outputs.values().map(|o| text(&o.target)));
     Plan {
@@ -81,7 +89,7 @@ impl Hub {
             }
             Wish::Release(id) => self.release(&id),
             Wish::Address(task, ip) => {
-                if self.addresses.insert(task, ip.clone()).as_ref() != Some(&ip) {
+                if self.ips.insert(task, ip.clone()).as_ref() != Some(&ip) {
                     self.prepare_guests();
                 }
             }
@@ -102,7 +110,7 @@ impl Hub {
         let gone = self.tasks.iter().filter(|(_, e)| e.node == *id);
         let gone: Vec<TaskId> = gone.map(|(task, _)| task.clone()).collect();
         for task in gone {
-            self.addresses.remove(&task);
+            self.ips.remove(&task);
             self.drop_task(&task);
         }
     }
@@ -162,28 +170,20 @@ impl Hub {
     /// Prepares a guest's task: nothing is built here, the image is the environment.
     pub fn prepare_guest(&mut self, task: &TaskId, held: &Arc<Held>) {
         let gang = &held.placement.gang;
-        let mut variables = Vec::new();
-        if gang.len() > 1 {
-            let here = |member: &TaskId| {
-                let node = self.tasks.get(member).map(|e| &e.node);
-                node.and_then(|n| self.nodes.get(n))
-                    .is_some_and(Node::is_up)
-            };
-            if !gang.iter().all(here) {
+        let addresses = if gang.len() > 1 {
+            let ips = gang.iter().map(|member| self.ips.get(member));
+            let Some(ips) = ips.collect::<Option<Vec<_>>>() else {
                 return self.preparing(task, "the other pods of its gang".to_owned());
-            }
-            let Some(first) = gang.first().and_then(|first| self.addresses.get(first)) else {
-                return self.preparing(task, "the address of the first pod of its gang".to_owned());
             };
-            for name in ["MASTER_ADDR", "AZ_BATCHAI_MPI_MASTER_NODE"] {
-                variables.push((name.to_owned(), first.to_string()));
-            }
-        }
+            ips.into_iter().map(|ip| address(ip.to_string())).collect()
+        } else {
+            vec![address("127.0.0.1".to_owned())]
+        };
         let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
         entry.preparing = true;
-        let outcome = self.order_of_guest(task, held, variables).map(Box::new);
+        let outcome = self.order_of_guest(task, held, addresses).map(Box::new);
         self.prepared(task, outcome);
     }
 
@@ -191,7 +191,7 @@ impl Hub {
         &self,
         task: &TaskId,
         held: &Held,
-        mut variables: Vec<(String, String)>,
+        addresses: Vec<Address>,
     ) -> Result<crate::protocol::Order, String> {
         let (placement, spec) = (&held.placement, &held.spec);
         if matches!(spec.program, Program::Pool(_)) {
@@ -217,12 +217,10 @@ impl Hub {
             runtime: Path::new("batch.py"),
             shims: Path::new(""),
             variables: &self.means.variables,
+            addresses,
             gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
             mirror: Some(Path::new(MIRROR)),
         };
-        let mut order = resolve::order(task, placement, spec, given)?;
-        variables.append(&mut order.variables); // the user's own win
-        order.variables = variables;
-        Ok(order)
+        resolve::order(task, placement, spec, given)
     }
 }

@@ -224,7 +224,8 @@ impl Hub {
                             self.breaks(&id, &format!("its agent cannot be watched: {e}"));
                         }
                     }
-                    // Dead already: its end is found by `on_time`.
+                    // Dead already.
+                    None if self.pod_process_ended(&id) => {}
                     None => self.breaks(&id, "its agent ended at once"),
                 }
             }

@@ -76,7 +76,7 @@ impl Hub {
                 node.end
             };
             entry.seen.phase = Phase::Exited(end.unwrap_or_else(|| Exit::Lost {
-                why: "its agent ended while no server was there".into(),
+                why: "its agent was not there any more when the server started".into(),
             }));
         }
         entry.settle();

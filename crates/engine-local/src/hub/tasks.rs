@@ -32,6 +32,14 @@ pub struct Entry {
     pub stop: bool,
     /// It is shown until its agent is dead, and then no more.
     pub forgotten: bool,
+    /// The first task of its gang, which stands for the gang.
+    first: Option<TaskId>,
+    /// When it was asked for here, or adopted.
+    pub asked: Instant,
+    /// Its user's program may run, or ran.
+    begun: bool,
+    /// Its whole gang is prepared: it may begin.
+    pub may_begin: bool,
     sent_lend: u64,
     acked: u64,
     sent_ack: u64,
@@ -43,6 +51,18 @@ fn phase(stage: Stage) -> Phase {
         Stage::Waiting { what } | Stage::Staging { what } => Phase::Preparing { what },
         Stage::Running => Phase::Running,
         Stage::Exited(exit) => Phase::Exited(exit),
+    }
+}
+
+/// Whether a user's program may have run.
+fn begun(stage: &Stage) -> bool {
+    match stage {
+        Stage::Waiting { .. } => false,
+        Stage::Staging { .. } | Stage::Running => true,
+        Stage::Exited(exit) => match exit {
+            Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory { .. } | Exit::Init { .. } => true,
+            Exit::Stopped | Exit::Lost { .. } | Exit::NotStarted { .. } => false,
+        },
     }
 }
 
@@ -62,11 +82,23 @@ impl Entry {
             outcome: None,
             stop: false,
             forgotten: false,
+            first: None,
+            asked: Instant::now(),
+            begun: false,
+            may_begin: false,
             sent_lend: 0,
             acked: 0,
             sent_ack: 0,
             sent_forget: false,
         }
+    }
+    /// Whether it keeps its gang from beginning no longer: it has begun, or its agent waits for its order and that is there.
+    pub fn is_prepared(&self) -> bool {
+        self.begun || (self.known && !self.stop && matches!(self.outcome, Some(Ok(_))))
+    }
+    /// Its gang, while it waits for its order.
+    pub fn gang(&self) -> Option<Arc<Held>> {
+        self.held.clone()
     }
     /// It has its order, or needs none any more: the copy here goes.
     pub fn settle(&mut self) {
@@ -78,14 +110,32 @@ impl Entry {
 impl Hub {
     /// Notes a task; it is shown from now on.
     pub fn hold(&mut self, task: &TaskId, node: NodeId, held: Option<Arc<Held>>) {
-        self.tasks.insert(task.clone(), Entry::new(node, held));
+        let mut entry = Entry::new(node, held);
+        if let Some(held) = &entry.held {
+            entry.first = held.placement.gang.first().cloned();
+            entry.may_begin = held.placement.gang.len() <= 1;
+            self.know_addresses(held);
+            if !entry.may_begin {
+                self.gathering.insert(task.clone());
+            }
+        }
+        self.tasks.insert(task.clone(), entry);
         self.dirty_tasks.insert(task.clone());
     }
 
     /// A task is shown no more.
     pub fn drop_task(&mut self, task: &TaskId) {
-        self.tasks.remove(task);
+        let first = self.tasks.remove(task).and_then(|entry| entry.first);
         self.dirty_tasks.insert(task.clone());
+        self.gathering.remove(task);
+        if let Some(first) = first
+            && !self
+                .tasks
+                .values()
+                .any(|e| e.first.as_ref() == Some(&first))
+        {
+            self.addresses.remove(&first);
+        }
     }
 
     /// Starts a task.
@@ -102,7 +152,11 @@ impl Hub {
         if !takes.unwrap_or(pod) {
             return; // the node is gone or does not work: that is what is observed
         }
-        let held = Arc::new(Held { placement, spec });
+        let held = Arc::new(Held {
+            addresses: self.addresses_of(&placement.gang),
+            placement,
+            spec,
+        });
         self.hold(&task, node.clone(), Some(held.clone()));
         if pod {
             self.add_pod(&node, &task, &held, now);
@@ -130,12 +184,16 @@ impl Hub {
         }
     }
 
-    fn hand_over(&mut self, task: &TaskId) {
+    pub fn hand_over(&mut self, task: &TaskId) {
         let Some(entry) = self.tasks.get(task) else {
             return;
         };
         let (node, stop) = (entry.node.clone(), entry.stop);
         let message = match &entry.outcome {
+            Some(Ok(_)) if !entry.may_begin => Some(Down::Preparing {
+                task: task.clone(),
+                what: "the other tasks of its gang".to_owned(),
+            }),
             Some(Ok(order)) => Some(Down::Go {
                 task: task.clone(),
                 order: order.clone(),
@@ -182,6 +240,7 @@ impl Hub {
                 runtime: &means.runtime.join("batch.py"),
                 shims: means.environments.shims(),
                 variables: &means.variables,
+                addresses: held.addresses.clone(),
                 gpus,
                 mirror: None,
             };
@@ -287,11 +346,12 @@ impl Hub {
         }
         if !self.tasks.contains_key(&task) {
             let held: Option<Arc<Held>> = serde_json::from_slice(&report.held).ok().map(Arc::new);
-            let mut entry = Entry::new(node.clone(), held);
-            entry.acked = report.acked;
-            entry.seen.mailbox.lent = report.lent;
-            entry.sent_lend = report.lent;
-            self.tasks.insert(task.clone(), entry);
+            self.hold(&task, node.clone(), held);
+            if let Some(entry) = self.tasks.get_mut(&task) {
+                entry.acked = report.acked;
+                entry.seen.mailbox.lent = report.lent;
+                entry.sent_lend = report.lent;
+            }
         }
         let Some(entry) = self.tasks.get_mut(&task) else {
             return;
@@ -301,6 +361,7 @@ impl Hub {
         }
         let waits = matches!(report.stage, Stage::Waiting { .. });
         entry.known = true;
+        entry.begun |= begun(&report.stage);
         entry.seen.phase = phase(report.stage);
         entry.seen.mailbox.lent = report.lent;
         entry.seen.mailbox.started = report.started;
@@ -309,6 +370,7 @@ impl Hub {
             self.prepare(&task);
         } else if let Some(entry) = self.tasks.get_mut(&task) {
             entry.settle();
+            self.gathering.remove(&task);
         }
     }
 

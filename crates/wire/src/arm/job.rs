@@ -115,6 +115,8 @@ pub struct Command {
     pub variables: BTreeMap<Box<str>, Box<str>>,
     /// How a gang finds itself.
     pub distribution: Option<Distribution>,
+    /// Processes on each node.
+    pub processes: u32,
 }
 
 /// Reads a command job; its name is checked too.
@@ -146,6 +148,8 @@ pub fn command(name: &str, body: &Value, warnings: &mut Vec<String>) -> Result<C
     let inputs = inputs(&p.get("inputs"))?;
     let outputs = outputs(&p.get("outputs"))?;
     expressions(&line, text, &inputs, &outputs)?;
+    let (distribution, processes) =
+        distribution(&p.get("distribution").maybe_object()?, instances)?;
     Ok(Command {
         line: text.to_owned(),
         code: p.get("codeId").text()?.map(str::to_owned),
@@ -157,7 +161,8 @@ pub fn command(name: &str, body: &Value, warnings: &mut Vec<String>) -> Result<C
         inputs,
         outputs,
         variables: p.get("environmentVariables").variables(warnings)?,
-        distribution: distribution(&p.get("distribution").maybe_object()?, instances)?,
+        distribution,
+        processes,
     })
 }
 
@@ -255,9 +260,10 @@ fn no_services(services: &Field<'_>) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn distribution(field: &Field<'_>, instances: u32) -> Result<Option<Distribution>, Invalid> {
+/// How a gang finds itself, and the processes of each node.
+fn distribution(field: &Field<'_>, instances: u32) -> Result<(Option<Distribution>, u32), Invalid> {
     if field.value().is_none() {
-        return Ok(None);
+        return Ok((None, 1));
     }
     let kind = field.get("distributionType");
     let Some(found) = kind.choice(&[
@@ -274,11 +280,12 @@ fn distribution(field: &Field<'_>, instances: u32) -> Result<Option<Distribution
     };
     let processes = field.get("processCountPerInstance");
     let count = processes.count(1..=1_000, 1)?;
-    if count != 1 {
-        return Err(processes.unsupported(format!(
-            "is {count}: several processes per node are not built yet, one is"
+    if count != 1 && found == Distribution::TensorFlow {
+        return Err(processes.refuse(format!(
+            "is {count}, and a node of TensorFlow has one process, its worker"
         )));
     }
+    let each = count;
     let servers = field.get("parameterServerCount");
     if servers.count(0..=1_000, 0)? > 0 {
         return Err(servers.unsupported("is above 0: parameter servers are not built yet"));
@@ -288,7 +295,7 @@ fn distribution(field: &Field<'_>, instances: u32) -> Result<Option<Distribution
     if count != instances {
         return Err(workers.refuse(format!("is {count}, and instanceCount is {instances}")));
     }
-    Ok(Some(found))
+    Ok((Some(found), each))
 }
 
 fn port_name(field: &Field<'_>, name: &str) -> Result<(), Invalid> {

@@ -16,13 +16,11 @@ use crate::{
 };
 use model::{
     BlobPath, JobId, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
-    engine::{InputSpec, OutputSpec, Program},
+    engine::{DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program},
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The variable by which the engine learns how the processes of a gang find each other: `pytorch`, `mpi` or `tensorflow`.
-pub const DISTRIBUTION_VARIABLE: &str = "ZAFFRE_DISTRIBUTION";
 /// The device name of graphics processors.
 pub const GPU: &str = "nvidia.com/gpu";
 
@@ -48,6 +46,10 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
     let mut variables = command.variables.clone();
     if let Some(distribution) = command.distribution {
         variables.insert(DISTRIBUTION_VARIABLE.into(), distribution.word().into());
+        if command.processes > 1 {
+            let processes = command.processes.to_string();
+            variables.insert(PROCESSES_VARIABLE.into(), processes.into());
+        }
     }
     let task = TaskSpec {
         program: Program::Command {

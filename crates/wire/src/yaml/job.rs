@@ -359,11 +359,6 @@ fn distribution(fields: &Fields<'_>, instances: i64) -> Option<Json> {
                 "processCountPerInstance",
                 limits::PROCESSES,
             );
-            if count.is_some_and(|count| count > 1) {
-                section
-                    .report
-                    .unsupported("distribution.process_count_per_instance above 1");
-            }
             if kind == "Mpi" && count.is_none() && section.absent("process_count_per_instance") {
                 section.missing(
                     "process_count_per_instance",

@@ -67,28 +67,28 @@ pub struct Server {
     /// Its address.
     pub url: String,
     data: PathBuf,
-    /// Flags of `serve` beside the usual ones; a later one of the same name wins.
     flags: Vec<String>,
     _temporary: tempfile::TempDir,
 }
 
 impl Server {
-    /// Starts one with other flags of `serve`.
-    pub fn start_with(flags: &[String]) -> Server {
-        Server::begin(|folder| folder.join("data"), flags)
-    }
-
     /// Starts one.
     pub fn start() -> Server {
         Server::start_at(|folder| folder.join("data"))
     }
 
-    /// Starts one whose data folder lies elsewhere: `place` gets the folder of the test.
-    pub fn start_at(place: impl FnOnce(&Path) -> PathBuf) -> Server {
-        Server::begin(place, &[])
+    /// Starts one with further flags of `serve`.
+    pub fn start_with(flags: &[&str]) -> Server {
+        let flags = flags.iter().map(ToString::to_string).collect();
+        Server::begin(|folder| folder.join("data"), flags)
     }
 
-    fn begin(place: impl FnOnce(&Path) -> PathBuf, flags: &[String]) -> Server {
+    /// Starts one whose data folder lies elsewhere: `place` gets the folder of the test.
+    pub fn start_at(place: impl FnOnce(&Path) -> PathBuf) -> Server {
+        Server::begin(place, Vec::new())
+    }
+
+    fn begin(place: impl FnOnce(&Path) -> PathBuf, flags: Vec<String>) -> Server {
         let temporary = tempfile::Builder::new()
             .prefix("zaffre-test-")
             .tempdir()
@@ -100,8 +100,8 @@ impl Server {
             child: None,
             folder,
             data,
+            flags,
             url: String::new(),
-            flags: flags.to_vec(),
             _temporary: temporary,
         };
         server.restart();
@@ -117,13 +117,15 @@ impl Server {
             .open(self.folder.join("server.log"))
             .unwrap();
         let mut child = Command::new(ZAFFRE)
-            .args(["serve", "--no-register", "--stop-tasks", "--data"])
+            .args([
+                "serve",
+                "--no-register",
+                "--stop-tasks",
+                "--data",
+            ])
             .arg(self.data())
-            .args(if self.flags.is_empty() {
-                vec!["--listen".to_owned(), "127.0.0.1:0".to_owned()]
-            } else {
-                self.flags.clone()
-            })
+            .args(&self.flags)
+            .args(self.listen())
             .env("ZAFFRE_HOME", home())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -139,6 +141,15 @@ impl Server {
         let url = url
             .unwrap_or_else(|| panic!("no ready line but {line:?}; the log says {}", self.log()));
         self.url = url.to_owned();
+    }
+
+    /// A free port of the loopback, unless the test says otherwise.
+    fn listen(&self) -> &'static [&'static str] {
+        if self.flags.iter().any(|flag| flag == "--listen") {
+            &[]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        }
     }
 
     /// Its data folder.
