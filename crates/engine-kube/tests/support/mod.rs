@@ -299,7 +299,7 @@ fn post(shared: &Shared, resource: &str, namespace: Option<String>, body: &[u8])
         );
     }
     *shared.content.lock().unwrap().made.entry(name).or_default() += 1;
-    shared.put(resource, &key, object.clone());
+    let object = shared.put(resource, &key, object);
     (StatusCode::CREATED, axum::Json(object)).into_response()
 }
 
@@ -331,7 +331,7 @@ fn delete(
 }
 
 impl Shared {
-    fn put(&self, resource: &str, key: &str, mut object: Value) {
+    fn put(&self, resource: &str, key: &str, mut object: Value) -> Value {
         let mut content = self.content.lock().unwrap();
         content.version += 1;
         object["metadata"]["resourceVersion"] = json!(content.version.to_string());
@@ -350,8 +350,9 @@ impl Shared {
         let _ = self.changes.send(Change {
             kind,
             resource,
-            object,
+            object: object.clone(),
         });
+        object
     }
     fn remove(&self, resource: &str, key: &str) {
         let mut content = self.content.lock().unwrap();

@@ -128,10 +128,6 @@ impl Node {
     pub fn leave(&mut self) {
         self.up = false;
     }
-    /// Whether its agent is connected.
-    pub fn is_up(&self) -> bool {
-        self.up
-    }
     /// Whether tasks may be given to it.
     pub fn takes_tasks(&self) -> bool {
         !self.dying && self.broken.is_none()

@@ -117,12 +117,7 @@ impl Server {
             .open(self.folder.join("server.log"))
             .unwrap();
         let mut child = Command::new(ZAFFRE)
-            .args([
-                "serve",
-                "--no-register",
-                "--stop-tasks",
-                "--data",
-            ])
+            .args(["serve", "--no-register", "--stop-tasks", "--data"])
             .arg(self.data())
             .args(&self.flags)
             .args(self.listen())
