@@ -35,7 +35,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 
 /// How often everything is looked at, and how late a change of the cluster is shown at most.
 const TICK: Duration = Duration::from_millis(100);
@@ -102,7 +102,7 @@ pub struct Attached {
 
 impl Attached {
     /// Serves until it is detached, or nobody can tell it anything any more.
-    pub async fn serve(given: Given, mut inbox: UnboundedReceiver<Told>) {
+    pub async fn serve(given: Given, mut inbox: Receiver<Told>) {
         let way = connect::open(&given.kubeconfig, &given.spec.namespace).await;
         let mut own = Attached {
             given,

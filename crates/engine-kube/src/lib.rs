@@ -37,7 +37,12 @@ use std::{
     sync::Arc,
     thread::JoinHandle,
 };
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Words to the engine that wait: a turn of the control plane is one, and a word takes microseconds.
+const WORDS: usize = 1024;
+/// Words to one worker that wait; who has more for it waits, since a worker never does.
+const TOLD: usize = 1024;
 
 /// How the engine is set up.
 pub struct KubeConfig {
@@ -59,7 +64,7 @@ pub struct KubeConfig {
 pub struct Kube {
     shared: Arc<Shared>,
     folder: PathBuf,
-    told: UnboundedSender<Word>,
+    told: Sender<Word>,
     attached: std::sync::Mutex<BTreeMap<ComputeId, Arc<KubernetesSpec>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,7 +74,6 @@ enum Word {
     Actions(Vec<Action>),
     Attach(ComputeId, Arc<KubernetesSpec>, PathBuf),
     Detach(ComputeId),
-    End,
 }
 
 impl Kube {
@@ -83,7 +87,7 @@ impl Kube {
             shared.show(&record.task, Phase::Preparing { what });
             waiting.insert(record.task.clone(), record);
         }
-        let (told, inbox) = unbounded_channel();
+        let (told, inbox) = channel(WORDS);
         let settings = Settings {
             server: config.server,
             connect: config.connect,
@@ -118,20 +122,26 @@ impl Kube {
         })
     }
 
-    fn tell(&self, word: Word) {
-        // An error means that the thread has ended: the server is going.
-        drop(self.told.send(word));
+    /// Whether the word was taken. What is not is asked for again: actions by the next turn, computes by `reconcile`.
+    fn tell(&self, word: Word) -> bool {
+        let told = self.told.try_send(word);
+        if let Err(e) = &told {
+            tracing::warn!("the engine of attached clusters does not keep up: {e}");
+        }
+        told.is_ok()
     }
 
     /// A compute has a cluster, or another one than before.
-    pub fn attach(&self, id: &ComputeId, spec: &Arc<KubernetesSpec>, kubeconfig: &Path) {
+    ///
+    /// Returns whether it was taken; here and in `detach` the answer `false` means to ask again later.
+    pub fn attach(&self, id: &ComputeId, spec: &Arc<KubernetesSpec>, kubeconfig: &Path) -> bool {
         let (id, spec) = (id.clone(), spec.clone());
-        self.tell(Word::Attach(id, spec, kubeconfig.to_owned()));
+        self.tell(Word::Attach(id, spec, kubeconfig.to_owned()))
     }
 
     /// A compute has none any more: everything of ours in it goes.
-    pub fn detach(&self, id: &ComputeId) {
-        self.tell(Word::Detach(id.clone()));
+    pub fn detach(&self, id: &ComputeId) -> bool {
+        self.tell(Word::Detach(id.clone()))
     }
 
     /// Attaches and detaches as the view says. Cheap when nothing has changed.
@@ -149,12 +159,14 @@ impl Kube {
             if attached.get(id) == Some(&record.spec) {
                 continue;
             }
-            self.attach(id, &record.spec, &self.folder.join(&**digest));
-            attached.insert(id.clone(), record.spec.clone());
+            if self.attach(id, &record.spec, &self.folder.join(&**digest)) {
+                attached.insert(id.clone(), record.spec.clone());
+            }
         }
         for id in gone {
-            self.detach(&id);
-            attached.remove(&id);
+            if self.detach(&id) {
+                attached.remove(&id);
+            }
         }
     }
 
@@ -178,7 +190,9 @@ impl Engine for Kube {
 impl Drop for Kube {
     /// Pods go on.
     fn drop(&mut self) {
-        self.tell(Word::End);
+        // The channel closes with the last sender, whatever is in it.
+        let (closed, _) = channel(1);
+        self.told = closed;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -195,7 +209,7 @@ struct Manager {
 }
 
 struct Worker {
-    told: UnboundedSender<Told>,
+    told: Sender<Told>,
     /// What it was made for: with another of these it is made anew.
     made_for: (PathBuf, Box<str>, Option<Box<str>>, Option<u32>),
     thread: tokio::task::JoinHandle<()>,
@@ -203,7 +217,7 @@ struct Worker {
 }
 
 impl Manager {
-    async fn serve(mut self, mut inbox: UnboundedReceiver<Word>) {
+    async fn serve(mut self, mut inbox: Receiver<Word>) {
         // Workers live on this thread: one processor's worth of work is more than all clusters give.
         let local = tokio::task::LocalSet::new();
         local
@@ -212,23 +226,22 @@ impl Manager {
                     match word {
                         Word::Actions(actions) => {
                             for action in actions {
-                                self.act(action);
+                                self.act(action).await;
                             }
                         }
-                        Word::Attach(id, spec, path) => self.attach(id, spec, path),
+                        Word::Attach(id, spec, path) => self.attach(id, spec, path).await,
                         Word::Detach(id) => {
                             if let Some(worker) = self.workers.remove(&id) {
-                                drop(worker.told.send(Told::Detach));
+                                drop(worker.told.send(Told::Detach).await);
                             }
                         }
-                        Word::End => break,
                     }
                 }
             })
             .await;
     }
 
-    fn attach(&mut self, id: ComputeId, spec: Arc<KubernetesSpec>, path: PathBuf) {
+    async fn attach(&mut self, id: ComputeId, spec: Arc<KubernetesSpec>, path: PathBuf) {
         let key = (
             path.clone(),
             spec.namespace.clone(),
@@ -238,7 +251,7 @@ impl Manager {
         if let Some(worker) = self.workers.get_mut(&id)
             && worker.made_for == key
         {
-            drop(worker.told.send(Told::Spec(spec)));
+            drop(worker.told.send(Told::Spec(spec)).await);
             return;
         }
         if let Some(old) = self.workers.remove(&id) {
@@ -258,7 +271,7 @@ impl Manager {
         if let Some(user) = spec.run_as_user {
             settings.run_as = i64::from(user);
         }
-        let (told, inbox) = unbounded_channel();
+        let (told, inbox) = channel(TOLD);
         let given = Given {
             id: id.clone(),
             spec,
@@ -282,7 +295,7 @@ impl Manager {
         for task in mine {
             if let Some(record) = self.waiting.remove(&task) {
                 worker.tasks.insert(task);
-                drop(worker.told.send(Told::Start(Box::new(record))));
+                drop(worker.told.send(Told::Start(Box::new(record))).await);
             }
         }
         self.workers.insert(id, worker);
@@ -292,18 +305,18 @@ impl Manager {
         self.workers.values().find(|w| w.tasks.contains(task))
     }
 
-    fn act(&mut self, action: Action) {
+    async fn act(&mut self, action: Action) {
         match action {
-            Action::Start(task, placement, spec) => self.start(task, placement, spec),
+            Action::Start(task, placement, spec) => self.start(task, placement, spec).await,
             Action::Stop(task) => match self.worker_of(&task) {
-                Some(worker) => drop(worker.told.send(Told::Stop(task))),
+                Some(worker) => drop(worker.told.send(Told::Stop(task)).await),
                 None if self.waiting.contains_key(&task) => {
                     self.shared.show(&task, Phase::Exited(Exit::Stopped));
                 }
                 None => {}
             },
             Action::Forget(task) => match self.worker_of(&task) {
-                Some(worker) => drop(worker.told.send(Told::Forget(task))),
+                Some(worker) => drop(worker.told.send(Told::Forget(task)).await),
                 None if self.waiting.contains_key(&task) => {
                     // Its pod, if there is one, is found by its label should the compute come back.
                     self.waiting.remove(&task);
@@ -318,7 +331,7 @@ impl Manager {
         }
     }
 
-    fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<model::TaskSpec>) {
+    async fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<model::TaskSpec>) {
         let known = self.waiting.contains_key(&task) || self.worker_of(&task).is_some();
         if known && self.shared.shows(&task) {
             return;
@@ -342,7 +355,7 @@ impl Manager {
             Some(worker) => {
                 worker.tasks.insert(task.clone());
                 self.shared.show(&task, why("its pod is made"));
-                drop(worker.told.send(Told::Start(Box::new(record))));
+                drop(worker.told.send(Told::Start(Box::new(record))).await);
             }
             None => {
                 self.shared

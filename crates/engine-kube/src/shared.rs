@@ -5,9 +5,7 @@
 
 use crate::record::Record;
 use engine_local::{Channel, Remote};
-use model::{
-    Action, ClusterKey, ClusterSeen, Mailbox, NodeId, NodeSeen, Observed, Phase, TaskId, TaskSeen,
-};
+use model::{Action, ClusterKey, ClusterSeen, NodeId, NodeSeen, Observed, Phase, TaskId, TaskSeen};
 use port::Bell;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -224,9 +222,7 @@ fn together(pod: Option<&Phase>, agent: Option<&Arc<TaskSeen>>, up: bool) -> Opt
         Some(agent) => agent.clone(),
         None => Arc::new(TaskSeen {
             phase: pod.clone(),
-            mailbox: agent
-                .map(|a| a.mailbox.clone())
-                .unwrap_or_else(Mailbox::default),
+            mailbox: agent.map(|a| a.mailbox.clone()).unwrap_or_default(),
         }),
     })
 }
@@ -234,7 +230,7 @@ fn together(pod: Option<&Phase>, agent: Option<&Arc<TaskSeen>>, up: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Exit;
+    use model::{Exit, Mailbox};
 
     #[test]
     fn the_pods_word_counts_before_the_agents_and_the_first_end_stands() {

@@ -240,6 +240,7 @@ spec: {nodeSelector: {zaffre-test: here}, resources: {requests: {cpu: 100m, memo
 
 /// One test: there is one node, and what is done to it concerns all that runs there.
 #[test]
+#[expect(clippy::print_stdout, reason = "what was not tested must be seen")]
 fn jobs_run_as_pods_of_a_real_cluster() {
     let cluster = match Cluster::find() {
         Ok(cluster) => cluster,
@@ -353,18 +354,13 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     );
     rig.until("gang", "Completed");
 
+    let id = fs::read(rig.server.data().join("server.id")).unwrap();
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     rig.ok(&["compute", "detach", "-n", "k8s", "-y"]);
-    wait("everything to be gone", || {
-        rig.cluster
-            .kubectl(&[
-                "get",
-                "pods,secrets,configmaps",
-                "-l",
-                "app.kubernetes.io/managed-by=zaffre",
-                "-o",
-                "name",
-            ])
-            .is_empty()
+    wait("everything of this server to be gone", || {
+        let ours = format!("zaffre.server/{id}");
+        let all = ["get", "pods,secrets,configmaps", "-l", &ours, "-o", "name"];
+        rig.cluster.kubectl(&all).is_empty()
     });
     rig.server.stop();
 }
