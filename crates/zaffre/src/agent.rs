@@ -216,7 +216,7 @@ fn pod(url: &str, secret: &Path, dir: &Path) -> io::Result<ExitCode> {
             });
             if let Err(error) = end {
                 tracing::error!("the tunnel is broken: {error}");
-                std::process::exit(1); // the pod ends, and the work begins again elsewhere
+                std::process::abort(); // the pod ends, and the work begins again elsewhere
             }
         })?;
     agent.serve()

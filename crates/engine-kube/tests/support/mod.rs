@@ -77,9 +77,9 @@ fn status(code: u16, reason: &str, message: &str) -> Response {
 /// Resource, namespace and name of a path.
 fn parse(path: &str) -> Option<(String, Option<String>, Option<String>)> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let rest = match parts.first()? {
-        &"api" => &parts[2..],
-        &"apis" => &parts[3..],
+    let rest = match *parts.first()? {
+        "api" => &parts[2..],
+        "apis" => &parts[3..],
         _ => return None,
     };
     Some(match rest {

@@ -1,3 +1,5 @@
+//! Files that come and go through a socket, and what is refused on the way.
+
 use super::*;
 use model::{BlobPath, ComputeId, NodeId, Workspace};
 use port::{BlobError, BlobInfo, BlobWriter, Blobs};
