@@ -6,6 +6,7 @@
 //! A4 nothing about a long-running operation is stored: its state is read from what it acts on.
 
 mod access;
+mod agents;
 mod arm;
 mod blob;
 mod call;
@@ -23,6 +24,7 @@ mod table;
 mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
+pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use table::ROUTES;
@@ -78,6 +80,8 @@ pub struct Api {
     kept: kept::Kept,
     kube: kube::State,
     room: Room,
+    /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
+    agents: Option<(NodeKey, Agents)>,
     keep: Keep,
 }
 
@@ -124,6 +128,7 @@ impl Api {
             kube: kube::State::default(),
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
+            agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
         })
     }
@@ -135,6 +140,13 @@ impl Api {
         room: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         self.room = Box::new(room);
+        self
+    }
+
+    /// Lets agents in whose credentials `key` has signed.
+    #[must_use]
+    pub fn with_agents(mut self, key: NodeKey, agents: Agents) -> Self {
+        self.agents = Some((key, agents));
         self
     }
 

@@ -35,6 +35,8 @@ pub enum Guard {
     Open,
     /// Who holds the server's token.
     Token,
+    /// Who holds the credential of a node.
+    Agent,
     /// Who holds a shared access signature, or the server's token; refusals are XML.
     Blob,
     /// Who holds the server's token; refusals are `Status` objects of Kubernetes.
@@ -52,6 +54,8 @@ pub(crate) enum Handler {
     Block(fn(&Arc<Api>, &Call) -> Answer),
     /// Asks the loop.
     Ask(fn(Arc<Api>, Call) -> BoxFuture<'static, Answer>),
+    /// Becomes a connection of bytes.
+    Switch(fn(&Arc<Api>, axum::http::request::Parts, &Uri) -> Answer),
     /// Takes the body as it comes.
     Stream(fn(Arc<Api>, Call, Body) -> BoxFuture<'static, Answer>),
 }
@@ -198,6 +202,9 @@ async fn answer(
     if route.guard == Guard::Token && !api.admits(&parts.headers) {
         return Err(Problem::unauthorized());
     }
+    if let Handler::Switch(handler) = route.handler {
+        return handler(&api, parts, uri);
+    }
     if route.guard == Guard::Kube && !api.admits(&parts.headers) {
         return Ok(kube::denied().into_response());
     }
@@ -219,6 +226,7 @@ async fn answer(
         body
     };
     match route.handler {
+        Handler::Switch(_) => unreachable!("answered above"),
         Handler::Stream(handler) => handler(api, call, body).await,
         Handler::Now(handler) | Handler::Kept(handler) => {
             call.body = read(body).await?;

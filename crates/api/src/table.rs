@@ -3,6 +3,7 @@
 use axum::http::Method;
 
 use crate::{
+    agents,
     arm::{
         assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
         workspaces,
@@ -10,8 +11,8 @@ use crate::{
     blob, kube,
     plane::{data, history, open},
     route::{
-        Guard::{self, Blob, Kube, Open, Token},
-        Handler::{self, Ask, Block, Kept, Now, Stream},
+        Guard::{self, Agent, Blob, Kube, Open, Token},
+        Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
         Route,
     },
 };
@@ -178,6 +179,9 @@ pub const ROUTES: &[Route] = &[
     row(PATCH, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),
     row(POST, plane!("/modelregistry/v1.0", "/models/batchGetResolvedUris"), act!("/models/versions/read"), Token, Block(data::resolve_models)),
+
+    // agents
+    row(GET, "/agents/connect", "Zaffre/agents/connect/read", Agent, Switch(agents::connect)),
 
     // instance types, as Kubernetes has them
     row(GET, kube!("/version"), "zaffre/kube/version/read", Kube, Now(kube::version)),

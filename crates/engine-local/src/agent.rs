@@ -11,11 +11,13 @@ pub mod link;
 mod command;
 mod logs;
 mod outbox;
+mod pod;
 mod pool;
 mod site;
 mod task;
 mod worker;
 
+use crate::mirror::Pusher;
 use crate::{
     proc,
     protocol::{self, Down, NodeConfig, Up, VERSION},
@@ -24,6 +26,7 @@ use crate::{
 };
 use link::Link;
 use model::TaskId;
+pub use pod::{Notice, Pod};
 use rustix::{
     event::{EventfdFlags, Timespec, epoll, eventfd},
     process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit},
@@ -44,6 +47,8 @@ use task::Task;
 
 /// How often the server hears from an agent at least. It gives up after two seconds of silence.
 pub const BEAT: Duration = Duration::from_millis(500);
+/// How a container ends whose pod is taken: as one that SIGTERM has ended.
+const TAKEN: u8 = 143;
 /// How often orphans of the tasks are looked for and reaped.
 const REAP: Duration = Duration::from_secs(5);
 /// Bytes read at once.
@@ -93,6 +98,14 @@ enum News {
         slot: u32,
         notes: Vec<String>,
     },
+    /// Everything is with the server.
+    Pushed {
+        slot: u32,
+    },
+    /// Our pod is told to end.
+    Notice {
+        within: Duration,
+    },
     Removed {
         task: TaskId,
     },
@@ -100,6 +113,7 @@ enum News {
 
 /// A task whose place is ready; the processes of a command are started already.
 struct Staged {
+    pusher: Option<Arc<Pusher>>,
     site: Arc<Site>,
     command: Option<Vec<(Launched, logs::LogFile)>>,
 }
@@ -174,6 +188,8 @@ struct Agent {
     leaving: bool,
     heard: Instant,
     next_reap: Instant,
+    /// How the last task ended that was forgotten.
+    last_exit: u8,
 }
 
 /// Runs an agent; `args` are those after `agent`: `--dir NODE_DIR`.
@@ -195,7 +211,7 @@ pub fn main(args: &[OsString]) -> ExitCode {
         return ExitCode::FAILURE;
     }
     match Agent::boot(Path::new(dir)).and_then(Agent::serve) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(e) => {
             say(e.to_string());
             ExitCode::FAILURE
@@ -300,10 +316,12 @@ impl Agent {
             leaving: false,
             heard: now,
             next_reap: now + REAP,
+            last_exit: 0,
         })
     }
 
-    fn serve(mut self) -> io::Result<()> {
+    /// Returns how its last task ended, as an exit code.
+    fn serve(mut self) -> io::Result<u8> {
         let mut buffer = vec![0; BUFFER];
         let mut events = Vec::with_capacity(EVENTS);
         while !self.leaving {
@@ -338,8 +356,10 @@ impl Agent {
             self.on_time(now, &mut buffer);
             self.speak(now);
         }
+        // `Gone` may be on its way still.
+        let _ = self.link.flush();
         self.end_all();
-        Ok(())
+        Ok(self.last_exit)
     }
 
     fn due(&self, now: Instant) -> Option<Instant> {
@@ -490,13 +510,27 @@ impl Agent {
                 }
             }
             Down::Forget(task) => self.forget(&task),
-            Down::Notice { in_ms } => {
-                self.notice = Some(now + Duration::from_millis(in_ms));
-                for task in self.tasks.values_mut() {
-                    task.notice(&mut cx);
+            Down::Notice { in_ms } => self.noticed(Duration::from_millis(in_ms), now, buffer),
+            Down::Mirror { task, plan } => {
+                if let Some(task) = slot(&task).and_then(|s| self.tasks.get_mut(&s)) {
+                    task.mirror(*plan);
                 }
             }
             Down::Leave => self.leaving = true,
+        }
+    }
+
+    /// We are taken away within so long.
+    fn noticed(&mut self, within: Duration, now: Instant, buffer: &mut [u8]) {
+        let mut cx = Context {
+            epoll: &self.epoll,
+            news: &self.helpers,
+            now,
+            buffer,
+        };
+        self.notice = Some(now + within);
+        for task in self.tasks.values_mut() {
+            task.notice(&mut cx);
         }
     }
 
@@ -512,7 +546,9 @@ impl Agent {
         if !self.tasks.get(&slot).is_some_and(Task::exited) {
             return;
         }
-        self.tasks.remove(&slot);
+        if let Some(task) = self.tasks.remove(&slot) {
+            self.last_exit = task.exit_code();
+        }
         self.slots.remove(task);
         let folder = self.dir.join("tasks").join(site::folder_name(task));
         let task = task.clone();
@@ -531,15 +567,22 @@ impl Agent {
             if let Some(out) = self.link.out() {
                 protocol::write(out, &Up::Gone(task));
             }
+            // The agent of a pod has nothing else to do.
+            self.leaving |= self.config.role.is_elsewhere() && self.tasks.is_empty();
             return;
         }
         let slot = match &news {
             News::Nothing | News::Removed { .. } => return,
+            News::Notice { within } => {
+                let within = *within;
+                return self.noticed(within, now, buffer);
+            }
             News::Telling { slot, .. }
             | News::Staged { slot, .. }
             | News::Worker { slot, .. }
             | News::WorkerGone { slot, .. }
             | News::Synced { slot }
+            | News::Pushed { slot }
             | News::Ended { slot, .. } => *slot,
         };
         let mut cx = Context {
@@ -562,6 +605,12 @@ impl Agent {
         };
         for task in self.tasks.values_mut() {
             task.on_time(&mut cx);
+        }
+        // A pod that is taken ends as soon as what it ran has ended: nobody waits for its grace to pass.
+        let untold = !self.tasks.is_empty() && self.tasks.values().all(Task::ended_untold);
+        if untold && self.notice.is_some() && self.config.role.is_elsewhere() {
+            self.last_exit = TAKEN;
+            self.leaving = true;
         }
         if now >= self.next_reap {
             self.next_reap = now + REAP;

@@ -195,12 +195,36 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Cage {
     plan: Plan,
+    /// What the kernel had killed in the container around us before.
+    kills_before: u64,
+}
+
+fn counted(file: &Path, key: &str) -> u64 {
+    fs::read_to_string(file)
+        .ok()
+        .and_then(|t| t.lines().find_map(|l| l.strip_prefix(key)?.parse().ok()))
+        .unwrap_or(0)
+}
+
+/// Processes that the kernel has killed for memory in the container that we are in, where we are in one.
+fn around() -> u64 {
+    let files = [
+        "/sys/fs/cgroup/memory.events",
+        "/sys/fs/cgroup/memory/memory.oom_control",
+    ];
+    files
+        .iter()
+        .map(|file| counted(Path::new(file), "oom_kill "))
+        .sum()
 }
 
 impl Cage {
     /// Makes the groups with their limits.
     pub fn make(plan: Plan) -> io::Result<Cage> {
-        let mut cage = Cage { plan };
+        let mut cage = Cage {
+            plan,
+            kills_before: around(),
+        };
         let cores = CORES
             .get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
         // A quota above what the machine has limits nothing, and every level of cpu groups costs time at each wake-up.
@@ -374,12 +398,9 @@ impl Cage {
                 base.join(&self.plan.name).join("memory.events"),
                 "oom_kill ",
             ),
-            Kind::Rlimits => return 0,
+            Kind::Rlimits => return around().saturating_sub(self.kills_before),
         };
-        fs::read_to_string(file)
-            .ok()
-            .and_then(|t| t.lines().find_map(|l| l.strip_prefix(key)?.parse().ok()))
-            .unwrap_or(0)
+        counted(&file, key)
     }
 
     /// Whether resident memory has to be watched from outside.

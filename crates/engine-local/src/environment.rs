@@ -4,7 +4,7 @@
 //! Y2 two builds of one environment never run at a time, on whatever servers: a lock file per key;
 //! Y3 what could not be given as asked (an interpreter, a conda package without a pip name, an image) is said in the log.
 
-mod recipe;
+pub mod recipe;
 
 use model::{TaskSpec, engine::Packages};
 use recipe::Recipe;

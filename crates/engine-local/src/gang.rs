@@ -117,6 +117,15 @@ impl Gang {
             .saturating_add(local)
     }
 
+    /// Where the log of one process lies below the run's artifacts: names that the SDK streams (behaviour §2.4.7).
+    pub fn log_name(&self, local: u32) -> String {
+        if self.world() <= 1 {
+            "user_logs/std_log.txt".to_owned()
+        } else {
+            format!("user_logs/std_log_process_{:02}.txt", self.rank_of(local))
+        }
+    }
+
     /// The variables of one process (behaviour §2.4.4).
     pub fn variables(&self, local: u32) -> Vec<(&'static str, String)> {
         let master = self.addresses.first();

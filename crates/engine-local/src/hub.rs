@@ -5,6 +5,7 @@
 //! H3 an agent that is silent for `SILENCE` is killed, and then absent; silence counts only while we listen ourselves.
 
 mod gangs;
+mod guests;
 mod nodes;
 mod pods;
 mod tasks;
@@ -13,9 +14,11 @@ use crate::{
     agent::link::with_socket_path,
     environment::Environments,
     gang::Address,
+    mirror::Grants,
     node::Ground,
     protocol::{self, Down, Frames, Up, UpFrame, VERSION},
 };
+pub use guests::Wish;
 use model::{Action, ClusterKey, ClusterSeen, NodeId, Observed, TaskId};
 use nodes::Node;
 use port::{Bell, Blobs};
@@ -71,6 +74,7 @@ struct State {
     observed: Observed,
     actions: VecDeque<Action>,
     news: VecDeque<News>,
+    wishes: VecDeque<Wish>,
     settled: bool,
     evict_pods: bool,
     /// Pods whose agent may live.
@@ -109,6 +113,11 @@ impl Shared {
             return;
         }
         self.state().actions.extend(actions);
+        self.wake();
+    }
+    /// Tells of an agent on another machine.
+    pub fn wish(&self, wish: Wish) {
+        self.state().wishes.push_back(wish);
         self.wake();
     }
     /// Ends every pod; returns how many there are still.
@@ -154,6 +163,8 @@ struct Peer {
     sent: usize,
     writes: bool,
     node: Option<NodeId>,
+    /// Who its credential says that it is, when it came from another machine.
+    guest: Option<NodeId>,
 }
 
 /// What tasks are prepared with.
@@ -194,6 +205,10 @@ pub struct Hub {
     dirty_tasks: BTreeSet<TaskId>,
     /// Tasks that changed because we were told so: nobody has to be woken for them.
     quiet_tasks: BTreeSet<TaskId>,
+    /// What agents on other machines may read and write.
+    grants: Arc<Grants>,
+    /// Where the pods of tasks on other machines are reached.
+    ips: BTreeMap<TaskId, Box<str>>,
     /// Agents of a server before us that have not told everything yet.
     unsettled: BTreeSet<NodeId>,
     turn: Instant,
@@ -264,6 +279,8 @@ impl Hub {
             dirty_nodes: BTreeSet::new(),
             dirty_tasks: BTreeSet::new(),
             quiet_tasks: BTreeSet::new(),
+            grants: Arc::default(),
+            ips: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             turn: now,
             judged: now,
@@ -276,6 +293,11 @@ impl Hub {
     /// What the engine shares with this thread.
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
+    }
+
+    /// What agents on other machines may.
+    pub fn grants(&self) -> Arc<Grants> {
+        self.grants.clone()
     }
 
     /// The thread.
@@ -305,15 +327,19 @@ impl Hub {
                 let data = event.data;
                 self.event(data.u64(), now, &mut buffer);
             }
-            let (stop, evict_pods, actions, news) = {
+            let (stop, evict_pods, actions, news, wishes) = {
                 let mut state = self.shared.state();
                 (
                     state.stop,
                     std::mem::take(&mut state.evict_pods),
                     std::mem::take(&mut state.actions),
                     std::mem::take(&mut state.news),
+                    std::mem::take(&mut state.wishes),
                 )
             };
+            for wish in wishes {
+                self.grant(wish, now);
+            }
             for news in news {
                 self.take_news(news);
             }
@@ -369,6 +395,7 @@ impl Hub {
                         sent: 0,
                         writes: false,
                         node: None,
+                        guest: None,
                     },
                 );
             }

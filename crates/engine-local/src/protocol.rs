@@ -68,6 +68,13 @@ pub enum Down {
     },
     /// The node is let go.
     Leave,
+    /// The files of a task that comes next are elsewhere.
+    Mirror {
+        /// Which.
+        task: TaskId,
+        /// Which files.
+        plan: Box<crate::mirror::Plan>,
+    },
 }
 
 /// From an agent to the server.
@@ -256,6 +263,23 @@ pub enum Role {
     /// A pod: the task is shown, the node is not.
     #[serde(rename = "pod")]
     Pod(Box<Pod>),
+    /// A pod of a cluster: the agent came by itself, from another machine.
+    #[serde(rename = "elsewhere")]
+    Elsewhere(Box<Elsewhere>),
+}
+
+impl Role {
+    /// Whether the agent runs on another machine.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Role::Elsewhere(_))
+    }
+}
+
+/// What an agent knows of its pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// `PATH` of the image.
+    pub path: String,
 }
 
 /// The task of a pod.

@@ -34,20 +34,34 @@ pub struct Given<'a> {
     pub addresses: Vec<Address>,
     /// GPUs of the node or pod; `None` where the machine has none.
     pub gpus: Option<Vec<u32>>,
+    /// Where blobs will lie on the agent's machine, when that is not this one.
+    pub mirror: Option<&'a Path>,
 }
 
-fn local(blobs: &Arc<dyn Blobs>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
-    blobs
+/// Where blobs lie for the agent.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    blobs: &'a Arc<dyn Blobs>,
+    mirror: Option<&'a Path>,
+}
+
+fn here(places: Places<'_>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
+    places
+        .blobs
         .local(path)
         .ok_or_else(|| format!("{what}: blob {path} does not lie on a disk of this machine"))
 }
 
-fn existing(blobs: &Arc<dyn Blobs>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
-    let at = local(blobs, what, path)?;
-    if std::fs::symlink_metadata(&at).is_err() {
+fn local(places: Places<'_>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
+    let here = here(places, what, path)?;
+    Ok(places.mirror.map_or(here, |root| root.join(path.as_str())))
+}
+
+fn existing(places: Places<'_>, what: &str, path: &BlobPath) -> Result<PathBuf, String> {
+    if std::fs::symlink_metadata(here(places, what, path)?).is_err() {
         return Err(format!("{what}: blob {path} does not exist"));
     }
-    Ok(at)
+    local(places, what, path)
 }
 
 /// The order of one task.
@@ -57,7 +71,10 @@ pub fn order(
     spec: &TaskSpec,
     given: Given<'_>,
 ) -> Result<Order, String> {
-    let blobs = given.blobs;
+    let blobs = Places {
+        blobs: given.blobs,
+        mirror: given.mirror,
+    };
     let mut inputs = Vec::new();
     for (name, input) in &spec.inputs {
         let input = match input {

@@ -182,6 +182,17 @@ pub struct ServeArgs {
     /// Label that the node of all work on the embedded cluster must carry; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_selector: Vec<String>,
+    /// Where pods of attached clusters reach this server [default: the first --host-name, else the address of --listen]
+    #[arg(
+        long,
+        value_name = "https://HOST:PORT",
+        env = "ZAFFRE_AGENTS_URL",
+        hide_env = true
+    )]
+    pub agents_url: Option<String>,
+    /// Image that brings this program into pods
+    #[arg(long, value_name = "IMAGE", env = "ZAFFRE_AGENT_IMAGE", hide_env = true, default_value = concat!("zaffre:", env!("CARGO_PKG_VERSION")))]
+    pub agent_image: String,
 }
 
 /// `zaffre quickstart`.

@@ -3,6 +3,7 @@
 //! B1 stdout carries results and the one `ready` line, stderr everything else;
 //! B2 one crypto provider is installed before anything uses TLS.
 
+mod agent;
 mod cli;
 mod client;
 mod command;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     match args.get(1).and_then(|word| word.to_str()) {
         Some("agent") => {
             logs(&Globals::default(), "info");
-            return engine_local::agent::main(&args[2..]);
+            return agent::main(&args[2..]);
         }
         Some("agent-exec") => return engine_local::launcher::main(&args[2..]),
         _ => {}

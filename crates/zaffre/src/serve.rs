@@ -4,6 +4,7 @@
 //! V2 stopping leaves tasks to run on; the next start on the same folder adopts them;
 //! V3 when the loop ends with an error the process ends too, with a failure: what it had written is unknown.
 
+mod engines;
 mod folder;
 mod listen;
 mod node;
@@ -11,12 +12,14 @@ mod tls;
 
 use crate::{
     cli::ServeArgs,
-    failure::Failure,
+    failure::{Failure, about},
     home::{Home, Server},
     output,
 };
-use api::{Api, SasKey, TokenDigest};
+use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
+use engine_kube::{Kube, KubeConfig};
+use engines::Engines;
 use folder::Folder;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
@@ -32,6 +35,10 @@ const WORKERS: usize = 2;
 const BLOCKING: usize = 32;
 /// For nodes to end with `--stop-tasks`: a kill takes milliseconds, a busy machine some seconds.
 const NODES_LIMIT: Duration = Duration::from_secs(15);
+/// Computes are looked at for new clusters at most so often, and at least so often.
+const RECONCILE: Duration = Duration::from_millis(200);
+/// At least so often.
+const RECONCILE_SLOW: Duration = Duration::from_secs(5);
 /// Pause between two looks at them.
 const NODES_LOOK: Duration = Duration::from_millis(20);
 
@@ -64,10 +71,19 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     // The port first: a busy one is the commonest mistake and must leave nothing behind.
     let port = Port::open(&args.listen).await?;
     let address = port.address;
+    let connect = agents_url(args, address);
     let tls = tls::config(&folder, &names(args, address))?;
     let token = folder.token()?;
     let sas = SasKey::new(folder.sas_key()?);
-    let started = start(held, machine)?;
+    let key = NodeKey::new(folder.key("agents.key")?);
+    let authority = folder.at("ca.pem");
+    let agents = Agents {
+        connect,
+        image: args.agent_image.clone(),
+        key: key.clone(),
+        authority: std::fs::read(&authority).map_err(about(&authority))?,
+    };
+    let started = start(held, machine, agents)?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -82,7 +98,9 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_room(room(held))
-    .with_kubeconfigs(folder.kubeconfigs());
+    .with_kubeconfigs(folder.kubeconfigs())
+    .with_agents(key, doors(&started.kube));
+    follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
     let url = format!("https://{}", reachable(address));
@@ -135,6 +153,7 @@ struct Started {
     control: Control,
     running: Loop,
     engine: Arc<engine_local::Local>,
+    kube: Arc<Kube>,
     report: Vec<String>,
 }
 
@@ -156,7 +175,11 @@ impl Declared {
 }
 
 /// Makes the adapters and starts the loop.
-fn start(held: &Arc<store::DataFolder>, machine: Declared) -> Result<Started, Failure> {
+fn start(
+    held: &Arc<store::DataFolder>,
+    machine: Declared,
+    agents: Agents,
+) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
     let store = Arc::new(
@@ -185,11 +208,12 @@ fn start(held: &Arc<store::DataFolder>, machine: Declared) -> Result<Started, Fa
             .map_err(|error| failed("the local engine cannot start", &error))?,
     );
     let report = engine.report();
+    let kube = Arc::new(kube(held, &blobs, agents, &bell)?);
     let parts = Parts {
         store: store.clone(),
         blobs,
         series: store,
-        engine: engine.clone(),
+        engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
@@ -202,8 +226,91 @@ fn start(held: &Arc<store::DataFolder>, machine: Declared) -> Result<Started, Fa
         control,
         running,
         engine,
+        kube,
         report,
     })
+}
+
+/// What pods need to know of this server.
+struct Agents {
+    connect: String,
+    image: String,
+    key: NodeKey,
+    authority: Vec<u8>,
+}
+
+/// The engine of attached clusters.
+fn kube(
+    held: &Arc<store::DataFolder>,
+    blobs: &Arc<store::Folder>,
+    agents: Agents,
+    bell: &port::Bell,
+) -> Result<Kube, Failure> {
+    let folder = held.path().join("kube");
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::failed(format!(
+            "the engine of attached clusters cannot start: {error}"
+        ))
+    };
+    let remote = engine_local::RemoteConfig {
+        folder: folder.join("agents"),
+        blobs: blobs.clone(),
+        variables: BTreeMap::new(),
+    };
+    let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
+    let Agents {
+        connect,
+        image,
+        key,
+        authority,
+    } = agents;
+    let credential = Box::new(move |node: &model::NodeId| {
+        let id = serde_json::to_vec(node).expect("ids can be written");
+        vec![
+            ("node".to_owned(), id),
+            ("credential".to_owned(), key.credential(node).into_bytes()),
+            ("ca.pem".to_owned(), authority.clone()),
+        ]
+    });
+    // The server is its authority: that outlives its address and its certificate.
+    let server = Folder::of(held).id()?;
+    let config = KubeConfig {
+        folder,
+        server,
+        connect,
+        agent_image: image,
+        remote,
+        credential,
+    };
+    Kube::new(config, bell.clone()).map_err(|e| failed(&e))
+}
+
+/// Where connections of agents go.
+fn doors(kube: &Kube) -> api::Agents {
+    let shared = kube.shared();
+    Box::new(move |node, channel| {
+        let channel = match channel {
+            AgentChannel::Messages => engine_local::Channel::Messages,
+            AgentChannel::Files => engine_local::Channel::Files,
+        };
+        shared.connect(node, channel)
+    })
+}
+
+/// Attaches and detaches clusters as computes are declared.
+fn follow(kube: Arc<Kube>, control: Control) {
+    tokio::spawn(async move {
+        let mut turns = control.turns();
+        loop {
+            kube.reconcile(&control.view());
+            tokio::time::sleep(RECONCILE).await;
+            // A kubeconfig may be written after its compute was declared, which is no turn.
+            let changed = tokio::time::timeout(RECONCILE_SLOW, turns.changed()).await;
+            if matches!(changed, Ok(Err(_))) {
+                return;
+            }
+        }
+    });
 }
 
 /// Why the loop does not start on a data folder, and what to do.
@@ -235,11 +342,29 @@ fn room(held: &store::DataFolder) -> impl Fn() -> Result<(), String> + Send + Sy
     move || reserve.check().map_err(|short| short.to_string())
 }
 
+/// Where pods reach this server.
+fn agents_url(args: &ServeArgs, address: SocketAddr) -> String {
+    args.agents_url.clone().unwrap_or_else(|| {
+        let port = address.port();
+        match args.host_name.first() {
+            Some(name) => format!("https://{name}:{port}"),
+            None => format!("https://{}", reachable(address)),
+        }
+    })
+}
+
 /// Names of the certificate beside the usual ones.
 fn names(args: &ServeArgs, address: SocketAddr) -> Vec<String> {
     let mut names = args.host_name.clone();
     if !address.ip().is_unspecified() && !address.ip().is_loopback() {
         names.push(address.ip().to_string());
+    }
+    let url = args
+        .agents_url
+        .as_deref()
+        .and_then(|url| url.strip_prefix("https://"));
+    if let Some((host, _)) = url.and_then(|rest| rest.trim_end_matches('/').rsplit_once(':')) {
+        names.push(host.trim_matches(['[', ']']).to_owned());
     }
     names
 }

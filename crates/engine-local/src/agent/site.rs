@@ -9,7 +9,7 @@
 use crate::{
     confine::{Cage, Plan},
     proc,
-    protocol::{Input, NodeConfig, Order, Output, Pool, Work},
+    protocol::{Input, NodeConfig, Order, Output, Pool, Role, Work},
     tree::{Copy, Seen},
 };
 use model::TaskId;
@@ -564,9 +564,16 @@ fn variables(
         path.push(bin);
         path.push(":");
     }
-    path.push(SYSTEM_PATH);
-    path.push(":");
-    path.push(&order.shims);
+    match &config.role {
+        // The environment is the image.
+        Role::Elsewhere(pod) if !pod.path.is_empty() => path.push(&pod.path),
+        Role::Elsewhere(_) => path.push(SYSTEM_PATH),
+        Role::Node(_) | Role::Pod(_) => {
+            path.push(SYSTEM_PATH);
+            path.push(":");
+            path.push(&order.shims);
+        }
+    }
     set("PATH", path);
     set("PWD", folder.join("work").into());
     set("HOME", folder.join("home").into());

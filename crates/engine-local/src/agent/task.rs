@@ -8,9 +8,11 @@ use super::{
     Context, LOG, News, PROGRAM, Run as _, Staged,
     command::CommandRun,
     logs::LogFile,
+    pod,
     pool::{Mail, PoolRun},
     site::{self, Site},
 };
+use crate::mirror::{Plan, Pusher};
 use crate::protocol::{self, NodeConfig, Order, Report, Stage, Up, Work};
 use model::{Ranges, TaskId, engine::Exit};
 use std::{
@@ -61,8 +63,12 @@ pub struct Task {
     /// The end that was decided; `None` inside: it is not reported (T3).
     end: Option<Option<Exit>>,
     ending: bool,
+    untold: bool,
     dirty: bool,
     dir: PathBuf,
+    /// What of its files has to be brought from elsewhere, and who brings back what it writes.
+    plan: Option<Plan>,
+    pusher: Option<Arc<Pusher>>,
 }
 
 impl Task {
@@ -85,8 +91,11 @@ impl Task {
             kill_at: None,
             end: None,
             ending: false,
+            untold: false,
             dirty: true,
             dir: PathBuf::new(),
+            plan: None,
+            pusher: None,
         }
     }
 
@@ -111,6 +120,30 @@ impl Task {
         }
     }
 
+    /// Whether it has ended in a way that is not reported (T3), with everything brought home.
+    pub fn ended_untold(&self) -> bool {
+        self.untold
+    }
+
+    /// Its files are elsewhere: told before `Go`.
+    pub fn mirror(&mut self, plan: Plan) {
+        self.plan = Some(plan);
+    }
+
+    /// How a container ends that ran nothing else: as the program did, or as a shell says it.
+    pub fn exit_code(&self) -> u8 {
+        let Stage::Exited(exit) = &self.stage else {
+            return 1;
+        };
+        match exit {
+            Exit::Code(code) => u8::try_from(*code).unwrap_or(1),
+            Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            Exit::OutOfMemory { .. } => 137,
+            Exit::Stopped => 143,
+            Exit::Lost { .. } | Exit::NotStarted { .. } | Exit::Init { .. } => 1,
+        }
+    }
+
     /// It cannot be started.
     pub fn refuse(&mut self, message: String) {
         if self.waiting() {
@@ -131,15 +164,11 @@ impl Task {
         self.dirty = true;
         self.staging = true;
         self.dir = ground.dir.clone();
-        let (id, slot, node, order) = (
-            self.id.clone(),
-            self.slot,
-            self.node.clone(),
-            Arc::new(order),
-        );
+        let (id, slot, node, order) = (self.id.clone(), self.slot, self.node.clone(), order);
         let news = cx.news.clone();
+        let plan = self.plan.clone();
         cx.news.run(move || {
-            let result = stage(&ground, &id, &node, &order, &|what| {
+            let result = stage(&ground, &id, &node, order, plan, &|what| {
                 news.push(News::Telling {
                     slot,
                     what: what.to_owned(),
@@ -175,9 +204,13 @@ impl Task {
                 if let Run::Command(command) = &mut self.run {
                     command.synced();
                 }
+                if let Some(pusher) = &self.pusher {
+                    pusher.sync();
+                }
             }
             News::Ended { notes, .. } => self.ended(&notes, cx),
-            News::Nothing | News::Removed { .. } => {}
+            News::Pushed { .. } => self.over(),
+            News::Nothing | News::Notice { .. } | News::Removed { .. } => {}
         }
     }
 
@@ -200,6 +233,7 @@ impl Task {
         self.dirty = true;
         self.held.clear();
         self.site = Some(staged.site.clone());
+        self.pusher = staged.pusher;
         match (&staged.site.order.work, staged.command) {
             (Work::Command { .. }, Some(launched)) => {
                 let scratch = self.dir.join("scratch");
@@ -394,8 +428,23 @@ impl Task {
             Run::None => {}
         }
         self.site = None;
-        if let Some(Some(exit)) = self.end.take() {
-            self.exit(exit);
+        match self.pusher.take() {
+            Some(pusher) => {
+                let slot = self.slot;
+                cx.news.run(move || {
+                    pusher.finish();
+                    News::Pushed { slot }
+                });
+            }
+            None => self.over(),
+        }
+    }
+
+    /// Everything of it is where it belongs: its end is told.
+    fn over(&mut self) {
+        match self.end.take() {
+            Some(Some(exit)) => self.exit(exit),
+            Some(None) | None => self.untold = true,
         }
     }
 
@@ -493,7 +542,31 @@ fn stage(
     ground: &Ground,
     id: &TaskId,
     node: &str,
+    mut order: Order,
+    plan: Option<Plan>,
+    tell: &dyn Fn(&str),
+) -> Result<Box<Staged>, String> {
+    let pusher = match plan {
+        Some(plan) => Some(pod::bring(ground, plan, &mut order, tell)?),
+        None => None,
+    };
+    let order = Arc::new(order);
+    let result = place(ground, id, node, &order, pusher.clone(), tell);
+    if result.is_err()
+        && let Some(pusher) = pusher
+    {
+        pusher.finish(); // the log says why
+    }
+    result
+}
+
+/// The same, with every file on this machine.
+fn place(
+    ground: &Ground,
+    id: &TaskId,
+    node: &str,
     order: &Arc<Order>,
+    pusher: Option<Arc<Pusher>>,
     tell: &dyn Fn(&str),
 ) -> Result<Box<Staged>, String> {
     let mut log = LogFile::new(order.artifacts.join(log_name(order, node, 0)));
@@ -526,7 +599,11 @@ fn stage(
                 .map(|local| LogFile::new(order.artifacts.join(log_name(order, node, local))));
             let logs = std::iter::once(log).chain(others);
             let command = launched.map(|l| l.into_iter().zip(logs).collect());
-            Ok(Box::new(Staged { site, command }))
+            Ok(Box::new(Staged {
+                pusher,
+                site,
+                command,
+            }))
         }
         Err(message) => {
             let text: String = message;
@@ -536,14 +613,10 @@ fn stage(
     }
 }
 
-/// Where the log of a process lies: names that the SDK streams (behaviour §2.4.7); a pool's hosts have a file each.
+/// Where the log of a process lies; a pool's hosts have a file each.
 fn log_name(order: &Order, node: &str, local: u32) -> String {
     match &order.work {
         Work::Pool(_) => format!("logs/sys/node/{node}/agent.txt"),
-        Work::Command { .. } if order.gang.world() <= 1 => "user_logs/std_log.txt".to_owned(),
-        Work::Command { .. } => {
-            let rank = order.gang.rank_of(local);
-            format!("user_logs/std_log_process_{rank:02}.txt")
-        }
+        Work::Command { .. } => order.gang.log_name(local),
     }
 }

@@ -55,6 +55,8 @@ pub struct Node {
     pub pod: Option<Pod>,
     /// How that ends when its agent is dead.
     pub end: Option<Exit>,
+    /// Its agent is on another machine: others say when it is gone.
+    pub guest: bool,
 }
 
 impl Node {
@@ -77,6 +79,14 @@ impl Node {
             gpus: Vec::new(),
             pod: None,
             end: None,
+            guest: false,
+        }
+    }
+    /// A node whose agent will come from another machine.
+    pub fn guest(now: Instant) -> Node {
+        Node {
+            guest: true,
+            ..Node::new(PathBuf::new(), now)
         }
     }
     fn configure(&mut self, config: NodeConfig) {
@@ -113,6 +123,10 @@ impl Node {
             (None, None, true) => NodeSeen::Up,
             (None, None, false) => NodeSeen::Booting,
         }
+    }
+    /// The connection of a guest is over.
+    pub fn leave(&mut self) {
+        self.up = false;
     }
     /// Whether tasks may be given to it.
     pub fn takes_tasks(&self) -> bool {
@@ -369,8 +383,13 @@ impl Hub {
         let Some(node) = self.nodes.get_mut(&id).filter(|n| !n.dying) else {
             return false;
         };
+        let claimed = self.peers.get(&number).and_then(|p| p.guest.as_ref());
+        if node.guest != claimed.is_some() || claimed.is_some_and(|claimed| *claimed != id) {
+            tracing::warn!("node {id}: a connection that is not its agent's");
+            return false;
+        }
         let record = record::read_agent(&node.dir);
-        if record.is_none_or(|r| (r.pid, r.start) != process) {
+        if !node.guest && record.is_none_or(|r| (r.pid, r.start) != process) {
             tracing::warn!("node {id}: process {} is not its agent", process.0);
             return false;
         }
@@ -407,6 +426,7 @@ impl Hub {
         }
         self.adopt_pod(&id);
         self.after_greeting(&id, &known);
+        self.prepare_guests();
         true
     }
 
@@ -426,6 +446,10 @@ impl Hub {
         {
             node.peer = None;
             node.heard = node.heard.max(now);
+            if node.guest {
+                node.leave();
+                self.dirty_nodes.insert(id.clone());
+            }
             self.unsent(&id);
         }
     }
@@ -435,7 +459,7 @@ impl Hub {
         let evict = self
             .nodes
             .values()
-            .filter(|n| !n.dying)
+            .filter(|n| !n.dying && !n.guest)
             .filter_map(|n| n.evict);
         let evict = evict.map(|(_, at)| at);
         evict.chain([self.judged + TICK]).min().unwrap_or(self.turn)
@@ -453,7 +477,7 @@ impl Hub {
         let evicted: Vec<NodeId> = self
             .nodes
             .iter()
-            .filter(|(_, n)| !n.dying && n.evict.is_some_and(|(_, at)| at <= now))
+            .filter(|(_, n)| !n.dying && !n.guest && n.evict.is_some_and(|(_, at)| at <= now))
             .map(|(id, _)| id.clone())
             .collect();
         for id in evicted {
@@ -466,7 +490,7 @@ impl Hub {
         let silent: Vec<NodeId> = self
             .nodes
             .iter()
-            .filter(|(_, n)| !n.dying && n.broken.is_none())
+            .filter(|(_, n)| !n.dying && !n.guest && n.broken.is_none())
             .filter(|(_, n)| {
                 let limit = if n.ever_up { SILENCE } else { BOOT };
                 now.duration_since(n.heard) > limit || n.leave_by.is_some_and(|l| l <= now)

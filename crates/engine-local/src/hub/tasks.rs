@@ -21,11 +21,12 @@ pub struct Entry {
     pub node: NodeId,
     /// As the control plane sees it.
     pub seen: TaskSeen,
-    held: Option<Arc<Held>>,
+    /// What it is, until its agent has its order.
+    pub held: Option<Arc<Held>>,
     /// The agent has it.
-    known: bool,
+    pub known: bool,
     /// Its order is being prepared, or was.
-    preparing: bool,
+    pub preparing: bool,
     outcome: Option<Result<Box<crate::protocol::Order>, String>>,
     /// It was told to stop.
     pub stop: bool,
@@ -207,6 +208,10 @@ impl Hub {
             self.send(&node, &Down::Stop(task.clone()));
         }
         if let Some(message) = message {
+            if let Some(plan) = self.plan_of(task) {
+                let (task, plan) = (task.clone(), Box::new(plan));
+                self.send(&node, &Down::Mirror { task, plan });
+            }
             self.send(&node, &message);
         }
     }
@@ -219,6 +224,9 @@ impl Hub {
         let (Some(held), false) = (entry.held.clone(), entry.preparing) else {
             return;
         };
+        if self.nodes.get(&entry.node).is_some_and(|n| n.guest) {
+            return self.prepare_guest(task, &held);
+        }
         entry.preparing = true;
         let gpus = self.nodes.get(&entry.node).map(|n| n.gpus.clone());
         let gpus = self.has_gpus.then(|| gpus.unwrap_or_default());
@@ -234,6 +242,7 @@ impl Hub {
                 variables: &means.variables,
                 addresses: held.addresses.clone(),
                 gpus,
+                mirror: None,
             };
             resolve::order(&id, &held.placement, &held.spec, given).map(Box::new)
         };
@@ -332,6 +341,9 @@ impl Hub {
     /// An agent reports how a task stands.
     pub fn reported(&mut self, node: &NodeId, report: Report) {
         let task = report.task.clone();
+        if !self.tasks.contains_key(&task) && self.nodes.get(node).is_some_and(|n| n.guest) {
+            return; // what it may speak of was expected before it came
+        }
         if !self.tasks.contains_key(&task) {
             let held: Option<Arc<Held>> = serde_json::from_slice(&report.held).ok().map(Arc::new);
             self.hold(&task, node.clone(), held);

@@ -2,10 +2,11 @@
 //!
 //! D1 every secret is its owner's only (0600); the folder itself lets tasks, which have users of their own, pass to the blobs.
 //!
-//!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  server.json
+//!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  agents.key  server.id  server.json
 //!     DIR/kube/DIGEST                            kubeconfigs of attached clusters
 //!     DIR/zaffre.db  series.db  blobs/  lock     the store's
 //!     DIR/nodes/                                 nodes and tasks of the local engine
+//!     DIR/kube/tasks/  kube/agents/              what was started in attached clusters
 
 use crate::{
     failure::{Failure, about},
@@ -64,7 +65,18 @@ impl Folder {
 
     /// The key that signs shared access signatures; made at the first start.
     pub fn sas_key<const N: usize>(&self) -> Result<[u8; N], Failure> {
-        let path = self.at("sas.key");
+        self.key("sas.key")
+    }
+
+    /// Who this server is to others: the same for as long as its folder lives.
+    pub fn id(&self) -> Result<String, Failure> {
+        let bytes: [u8; 5] = self.key("server.id")?;
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// A key of its own; made at the first start.
+    pub fn key<const N: usize>(&self, name: &str) -> Result<[u8; N], Failure> {
+        let path = self.at(name);
         match fs::read(&path) {
             Ok(bytes) => bytes.try_into().map_err(|bytes: Vec<u8>| {
                 Failure::wrong(format!(

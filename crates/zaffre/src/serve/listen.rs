@@ -168,7 +168,7 @@ impl Doors {
     {
         let connection = self
             .http
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+            .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router));
         if let Err(error) = watcher.watch(connection.into_owned()).await {
             tracing::debug!(%error, "a connection ended early");
         }

@@ -125,16 +125,10 @@ impl Server {
             .open(self.folder.join("server.log"))
             .unwrap();
         let mut child = Command::new(ZAFFRE)
-            .args([
-                "serve",
-                "--no-register",
-                "--stop-tasks",
-                "--listen",
-                "127.0.0.1:0",
-                "--data",
-            ])
+            .args(["serve", "--no-register", "--stop-tasks", "--data"])
             .arg(self.data())
             .args(&self.flags)
+            .args(self.listen())
             .env("ZAFFRE_HOME", home())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -150,6 +144,15 @@ impl Server {
         let url = url
             .unwrap_or_else(|| panic!("no ready line but {line:?}; the log says {}", self.log()));
         self.url = url.to_owned();
+    }
+
+    /// A free port of the loopback, unless the test says otherwise.
+    fn listen(&self) -> &'static [&'static str] {
+        if self.flags.iter().any(|flag| flag == "--listen") {
+            &[]
+        } else {
+            &["--listen", "127.0.0.1:0"]
+        }
     }
 
     /// Its data folder.

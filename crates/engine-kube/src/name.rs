@@ -1,0 +1,145 @@
+//! Names in the cluster: of pods, label values, nodes of the agents.
+//!
+//! N1 a task has one pod name for ever, and two tasks of a workspace never share one: creating it is idempotent by its name.
+
+use model::{NodeId, TaskId};
+use sha2::{Digest, Sha256};
+
+/// Longest pod name that is also a host name and a label value.
+const LONGEST: usize = 63;
+/// Hex digits that tell apart what sanitising made equal.
+const DIGITS: usize = 8;
+
+/// The first hex digits of a digest.
+pub fn digest(text: &str, digits: usize) -> String {
+    let mut out: String = Sha256::digest(text.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    out.truncate(digits);
+    out
+}
+
+/// `<run>-<attempt>-<rank>`; with a digest when the run's name is no DNS-1123 label as it stands, or too long (N1).
+pub fn pod(task: &TaskId) -> String {
+    let run = task.job.name();
+    let tail = format!("{}-{}", task.attempt.0, task.index);
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let whole = format!("{run}-{tail}");
+    if run.chars().all(legal) && !run.starts_with('-') && !run.is_empty() && whole.len() <= LONGEST
+    {
+        return whole;
+    }
+    let hash = digest(&run.to_ascii_lowercase(), DIGITS);
+    let room = LONGEST - tail.len() - hash.len() - 2;
+    let mut clean: String = run
+        .to_ascii_lowercase()
+        .chars()
+        .map(|c| if legal(c) { c } else { '-' })
+        .take(room)
+        .collect();
+    clean = clean.trim_matches('-').to_owned();
+    if clean.is_empty() {
+        clean.push('x');
+    }
+    format!("{clean}-{hash}-{tail}")
+}
+
+/// A text as the value of a label; with a digest when it is none as it stands.
+pub fn label(text: &str) -> String {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    if text.len() <= LONGEST
+        && text.chars().all(legal)
+        && text.chars().next().is_none_or(ends)
+        && text.chars().last().is_none_or(ends)
+    {
+        return text.to_owned();
+    }
+    let clean: String = text
+        .chars()
+        .map(|c| if legal(c) { c } else { '-' })
+        .take(LONGEST - DIGITS - 1)
+        .collect();
+    let clean = clean.trim_matches(|c| !ends(c));
+    let hash = digest(text, DIGITS);
+    if clean.is_empty() {
+        hash
+    } else {
+        format!("{clean}-{hash}")
+    }
+}
+
+/// The node that the agent of a pod says to be: one per attempt of a task.
+pub fn node(compute: &model::ComputeId, task: &TaskId) -> NodeId {
+    let whole = serde_json::to_string(task).expect("ids can be written");
+    // The ordinal tells the tasks of a compute apart, the incarnation their attempts.
+    let ordinal = u32::from_str_radix(&digest(&whole.to_ascii_lowercase(), DIGITS), 16);
+    NodeId {
+        compute: compute.clone(),
+        ordinal: ordinal.expect("eight hex digits"),
+        incarnation: task.attempt.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Attempt, JobId, Workspace};
+
+    fn named(run: &str, attempt: u32, index: u32) -> String {
+        pod(&TaskId {
+            job: JobId::new(&Workspace::new("s", "g", "w"), run),
+            index,
+            attempt: Attempt(attempt),
+        })
+    }
+
+    #[test]
+    fn n1_names_are_legal_and_differ() {
+        assert_eq!(named("train", 1, 0), "train-1-0");
+        assert_eq!(
+            named("Train", 1, 0),
+            "train-94f3f2a2-1-0".replace("94f3f2a2", &digest("train", 8))
+        );
+        assert_ne!(named("a_b", 1, 0), named("a-b", 1, 0));
+        assert_ne!(named("a_b", 1, 0), named("a.b", 1, 0));
+        assert_eq!(
+            named("A_b", 2, 3),
+            named("a_B", 2, 3),
+            "ids are compared without case"
+        );
+        for run in [
+            "",
+            "-",
+            "____",
+            "x".repeat(255).as_str(),
+            "学習",
+            "-a",
+            "a-",
+        ] {
+            let name = named(run, 12, 34);
+            let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(
+                name.len() <= 63 && name.chars().all(legal) && !name.starts_with('-'),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_label_is_legal() {
+        assert_eq!(label("my_run.1"), "my_run.1");
+        for text in ["_x", "a b", "x".repeat(64).as_str(), "学", "x-"] {
+            let value = label(text);
+            assert!(
+                value.len() <= 63 && value.starts_with(|c: char| c.is_ascii_alphanumeric()),
+                "{value}"
+            );
+            assert!(
+                value.ends_with(|c: char| c.is_ascii_alphanumeric()),
+                "{value}"
+            );
+        }
+    }
+}

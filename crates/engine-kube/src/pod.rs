@@ -1,0 +1,346 @@
+//! The pod of a task. Pure: a function of the task, its shape, its specification and the settings of its compute.
+//!
+//! P1 the user's container has exactly what the instance type says: requests, limits with devices, and the merged selector;
+//! P2 nothing in it may become root, reach the API server, or gain a capability;
+//! P3 the command is our agent, from a folder that a first step fills: the user's image needs nothing of ours.
+
+use crate::{name, tolerate};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{
+        Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector,
+        PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec as KubePodSpec,
+        ResourceRequirements, SeccompProfile, Secret, SecretVolumeSource, SecurityContext, Volume,
+        VolumeMount,
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+    },
+};
+use model::{PodSpec, Resources, TaskId, TaskSpec, kubernetes::PullPolicy};
+use std::collections::BTreeMap;
+
+/// Where our files are in a pod.
+pub const FOLDER: &str = "/zaffre";
+/// The label that says who manages a thing.
+pub const MANAGED: &str = "app.kubernetes.io/managed-by";
+/// The label of a thing of one server is this and the server's id.
+pub const SERVER: &str = "zaffre.server";
+/// The label with the compute.
+pub const COMPUTE: &str = "zaffre/compute";
+/// The annotation with the task's id, whole.
+pub const TASK: &str = "zaffre/task";
+/// The user that a pod runs as, when its compute says nothing: nobody in particular, and not root.
+pub const RUN_AS: i64 = 10_001;
+/// Seconds for a pod that is told to end: our agent asks the command, and has ten for it.
+const GRACE_S: i64 = 30;
+/// The user's container.
+pub const MAIN: &str = "main";
+/// The step that brings our agent.
+const BRING: &str = "zaffre";
+
+/// A claim that every job of the compute finds mounted (behaviour §2.7.2).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    /// Name of the PersistentVolumeClaim.
+    pub name: String,
+    /// Where it is mounted.
+    pub path: String,
+}
+
+/// What pods of one compute share.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The server's id.
+    pub server: String,
+    /// Their namespace.
+    pub namespace: String,
+    /// Where agents find the server: `https://HOST:PORT`.
+    pub connect: String,
+    /// The image that holds our binary.
+    pub agent_image: String,
+    /// The user that they run as.
+    pub run_as: i64,
+    /// When images are pulled.
+    pub pull: PullPolicy,
+    /// What owns them all.
+    pub owner: Option<OwnerReference>,
+    /// Claims to mount.
+    pub claims: Vec<Claim>,
+}
+
+/// An amount of memory as people write it: the largest binary unit that keeps it whole.
+pub fn memory(bytes: u64) -> String {
+    let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let (mut amount, mut unit) = (bytes, 0);
+    while amount > 0 && amount.is_multiple_of(1024) && unit + 1 < units.len() {
+        amount /= 1024;
+        unit += 1;
+    }
+    format!("{amount}{}", units[unit])
+}
+
+fn amounts(of: &Resources, devices: bool) -> BTreeMap<String, Quantity> {
+    let mut out = BTreeMap::from([
+        ("cpu".to_owned(), Quantity(of.cpu.to_string())),
+        ("memory".to_owned(), Quantity(memory(of.memory.0))),
+    ]);
+    if devices {
+        let devices = of.devices.iter();
+        out.extend(devices.map(|(name, count)| (name.to_string(), Quantity(count.to_string()))));
+    }
+    out
+}
+
+/// Requests and limits; devices are limits alone, as in the type: the API server requests as many.
+fn shape(pod: &PodSpec, devices: bool) -> ResourceRequirements {
+    ResourceRequirements {
+        requests: Some(amounts(&pod.requests, false)),
+        limits: Some(amounts(&pod.limits, devices)),
+        ..ResourceRequirements::default()
+    }
+}
+
+fn confined() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".into()]),
+            ..Capabilities::default()
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    }
+}
+
+fn policy(pull: PullPolicy) -> String {
+    match pull {
+        PullPolicy::IfNotPresent => "IfNotPresent",
+        PullPolicy::Always => "Always",
+        PullPolicy::Never => "Never",
+    }
+    .into()
+}
+
+/// Labels that everything of a compute carries.
+pub fn labels(server: &str, compute: &model::ComputeId) -> BTreeMap<String, String> {
+    let whole = serde_json::to_string(compute).expect("ids can be written");
+    BTreeMap::from([
+        (MANAGED.to_owned(), "zaffre".to_owned()),
+        (format!("{SERVER}/{server}"), "true".to_owned()),
+        (
+            COMPUTE.to_owned(),
+            format!(
+                "{}-{}",
+                name::label(compute.name()),
+                name::digest(&whole.to_ascii_lowercase(), 8)
+            ),
+        ),
+    ])
+}
+
+fn metadata(task: &TaskId, pod: &PodSpec, settings: &Settings) -> ObjectMeta {
+    let mut labels = labels(&settings.server, &pod.compute);
+    for (key, value) in [
+        ("run", task.job.name()),
+        ("attempt", &task.attempt.0.to_string()),
+        ("rank", &task.index.to_string()),
+        ("instance-type", &pod.instance_type),
+    ] {
+        labels.insert(format!("zaffre/{key}"), name::label(value));
+    }
+    let whole = serde_json::to_string(task).expect("ids can be written");
+    ObjectMeta {
+        name: Some(name::pod(task)),
+        namespace: Some(settings.namespace.clone()),
+        labels: Some(labels),
+        annotations: Some(BTreeMap::from([(TASK.to_owned(), whole)])),
+        owner_references: settings.owner.clone().map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// What the agent of a pod needs to be let in; only that pod can read it.
+pub fn secret(
+    task: &TaskId,
+    pod: &PodSpec,
+    settings: &Settings,
+    files: &[(&str, &[u8])],
+) -> Secret {
+    Secret {
+        metadata: metadata(task, pod, settings),
+        type_: Some("Opaque".into()),
+        data: Some(
+            files
+                .iter()
+                .map(|(name, bytes)| ((*name).to_owned(), ByteString(bytes.to_vec())))
+                .collect(),
+        ),
+        immutable: Some(true),
+        ..Secret::default()
+    }
+}
+
+/// The pod; the error is for the user.
+pub fn pod(
+    task: &TaskId,
+    pod: &PodSpec,
+    spec: &TaskSpec,
+    settings: &Settings,
+) -> Result<Pod, String> {
+    let image = spec.environment.image.as_deref().ok_or_else(|| {
+        format!(
+            "environment {} names no image: on Kubernetes a job runs in one",
+            spec.environment.label
+        )
+    })?;
+    let (bin, work, key) = (
+        format!("{FOLDER}/bin"),
+        format!("{FOLDER}/work"),
+        format!("{FOLDER}/secret"),
+    );
+    let agent = format!("{bin}/zaffre");
+    let mut volumes = vec![
+        Volume {
+            name: "bin".into(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        Volume {
+            name: "work".into(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        Volume {
+            name: "secret".into(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(name::pod(task)),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        },
+    ];
+    let mut mounts = vec![
+        mount("bin", &bin, true),
+        mount("work", &work, false),
+        mount("secret", &key, true),
+    ];
+    for (number, claim) in settings.claims.iter().enumerate() {
+        let volume = format!("claim-{number}");
+        mounts.push(mount(&volume, &claim.path, false));
+        volumes.push(Volume {
+            name: volume,
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim.name.clone(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        });
+    }
+    let bring = Container {
+        name: BRING.into(),
+        image: Some(settings.agent_image.clone()),
+        image_pull_policy: Some(policy(settings.pull)),
+        command: Some(vec![
+            "zaffre".into(),
+            "agent".into(),
+            "--install".into(),
+            agent.clone(),
+        ]),
+        resources: Some(shape(pod, false)),
+        security_context: Some(confined()),
+        volume_mounts: Some(vec![mount("bin", &bin, false)]),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        ..Container::default()
+    };
+    let words = [
+        &agent,
+        "agent",
+        "--connect",
+        &settings.connect,
+        "--secret",
+        &key,
+        "--dir",
+        &work,
+    ];
+    let main = Container {
+        name: MAIN.into(),
+        image: Some(image.into()),
+        image_pull_policy: Some(policy(settings.pull)),
+        command: Some(words.map(str::to_owned).to_vec()),
+        env: Some(vec![EnvVar {
+            name: "ZAFFRE_POD_IP".into(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: None,
+                    field_path: "status.podIP".into(),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        }]),
+        resources: Some(shape(pod, true)),
+        security_context: Some(confined()),
+        volume_mounts: Some(mounts),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        ..Container::default()
+    };
+    let selector = pod.selector.iter();
+    Ok(Pod {
+        metadata: metadata(task, pod, settings),
+        spec: Some(KubePodSpec {
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            restart_policy: Some("Never".into()),
+            termination_grace_period_seconds: Some(GRACE_S),
+            node_selector: (!pod.selector.is_empty()).then(|| {
+                selector
+                    .map(|(k, v)| (k.to_string(), v.to_string()))
+                    .collect()
+            }),
+            tolerations: Some(tolerate::tolerations(&pod.compute)),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: (settings.run_as != 0).then_some(true),
+                run_as_user: Some(settings.run_as),
+                run_as_group: Some(settings.run_as),
+                fs_group: Some(settings.run_as),
+                fs_group_change_policy: Some("OnRootMismatch".into()),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".into(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            init_containers: Some(vec![bring]),
+            containers: vec![main],
+            volumes: Some(volumes),
+            ..KubePodSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// The claims of a namespace that jobs find mounted, by what they say of themselves.
+pub fn claim(pvc: &k8s_openapi::api::core::v1::PersistentVolumeClaim) -> Option<Claim> {
+    let meta = &pvc.metadata;
+    let marked = meta.labels.as_ref()?.get("ml.azure.com/pvc")? == "true";
+    let path = meta.annotations.as_ref()?.get("ml.azure.com/mountpath")?;
+    // Ours and the system's folders cannot be covered: the agent would not start.
+    let legal = path.starts_with('/') && path != "/" && !path.starts_with(FOLDER);
+    (marked && legal).then(|| Claim {
+        name: meta.name.clone().unwrap_or_default(),
+        path: path.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! An agent that is elsewhere: in a pod, whose image is the environment and whose files come through a mirror.
+//!
+//! O1 it lives as long as its pod: there is no folder that a server could take from it, and no process that adopts it;
+//! O2 it ends when its task is forgotten, with the exit code that the program had;
+//! O3 the user's program gets the variables of the image, and none of ours.
+
+use super::{Agent, Helpers, News, task};
+use crate::{
+    confine::Kind,
+    mirror::{Mirror, Plan, Pusher},
+    protocol::{Elsewhere, NodeConfig, Order, Role},
+    record,
+};
+use model::NodeId;
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+/// Variables of the container that are not the image's.
+const NOT_THE_IMAGES: [&str; 4] = ["PATH", "HOME", "HOSTNAME", "PWD"];
+/// Bytes of an installer's output that a message quotes.
+const QUOTE: usize = 2000;
+
+/// The agent of a pod, before it serves.
+pub struct Pod(Agent);
+
+/// Tells an agent that its pod ends.
+pub struct Notice(Arc<Helpers>);
+
+impl Notice {
+    /// It ends within this.
+    pub fn give(&self, within: Duration) {
+        self.0.push(News::Notice { within });
+    }
+}
+
+impl Pod {
+    /// The agent of `node` in the folder `dir`, where its sockets will be.
+    pub fn new(dir: &Path, node: NodeId) -> io::Result<Pod> {
+        fs::create_dir_all(dir)?;
+        let elsewhere = Elsewhere {
+            path: std::env::var("PATH").unwrap_or_default(),
+        };
+        let config = NodeConfig {
+            node,
+            role: Role::Elsewhere(Box::new(elsewhere)),
+            gpus: Vec::new(),
+            socket_dir: dir.to_owned(),
+            own_uid: false,
+            confinement: Kind::Rlimits, // the pod is the cage; what is left to do is to see who grows too large
+            group: "pod".to_owned(),
+        };
+        record::write_config(dir, &config)?;
+        Ok(Pod(Agent::boot(dir)?))
+    }
+
+    /// What tells it that the pod ends.
+    pub fn notice(&self) -> Notice {
+        Notice(self.0.helpers.clone())
+    }
+
+    /// Serves until the task is forgotten (O2).
+    pub fn serve(self) -> io::Result<ExitCode> {
+        let code = self.0.serve()?;
+        Ok(ExitCode::from(code))
+    }
+}
+
+/// Brings what a task needs, and begins to bring back what it writes.
+pub fn bring(
+    ground: &task::Ground,
+    plan: Plan,
+    order: &mut Order,
+    tell: &dyn Fn(&str),
+) -> Result<Arc<Pusher>, String> {
+    let requirements = plan.requirements.clone();
+    let mut mirror = Mirror::new(plan, &ground.config.socket_dir);
+    mirror.fetch(tell)?;
+    let image = std::env::vars()
+        .filter(|(k, _)| !NOT_THE_IMAGES.contains(&k.as_str()) && !k.starts_with("ZAFFRE_"));
+    let given = std::mem::take(&mut order.server_variables);
+    order.server_variables = image.chain(given).collect(); // O3; ours win
+    let python = find(["python3", "python"]);
+    if requirements.is_empty() {
+        // Without one the command may still be anything else.
+        order.python = python.unwrap_or_else(|| "/usr/bin/python3".into());
+    } else {
+        let python = python.ok_or_else(|| {
+            format!(
+                "packages cannot be installed: the image has no Python ({})",
+                requirements.join(", ")
+            )
+        })?;
+        tell("installing packages");
+        order.python = install(&python, &ground.dir.join("venv"), &requirements)?;
+    }
+    Pusher::start(mirror)
+        .map(Arc::new)
+        .map_err(|e| format!("files cannot be brought back: {e}"))
+}
+
+/// The first of these programs on the image's path.
+fn find<const N: usize>(names: [&str; N]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|at| at.is_file())
+}
+
+/// A virtual environment on top of the image's packages, with these. Returns its Python.
+fn install(python: &Path, venv: &Path, requirements: &[String]) -> Result<PathBuf, String> {
+    let own = venv.join("bin/python");
+    if !own.exists() {
+        let words = [
+            OsStr::new("-m"),
+            "venv".as_ref(),
+            "--system-site-packages".as_ref(),
+            venv.as_os_str(),
+        ];
+        run(Command::new(python).args(words), venv)?;
+    }
+    let list = venv.join("requirements.txt");
+    fs::write(&list, requirements.join("\n")).map_err(|e| format!("{}: {e}", list.display()))?;
+    let words = [
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "-r",
+    ];
+    run(Command::new(&own).args(words).arg(&list), venv)?;
+    Ok(own)
+}
+
+fn run(command: &mut Command, home: &Path) -> Result<(), String> {
+    let what = format!("{command:?}");
+    let done = command
+        .env("HOME", home)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("packages cannot be installed: {what}: {e}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let mut text = String::from_utf8_lossy(&done.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&done.stderr));
+    let text = text.trim();
+    let mut from = text.len().saturating_sub(QUOTE);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    Err(format!(
+        "packages cannot be installed: {what}: {}\n{}",
+        done.status,
+        &text[from..]
+    ))
+}

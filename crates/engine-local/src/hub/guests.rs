@@ -1,0 +1,226 @@
+//! Agents on other machines: they come by themselves, with a credential that the server's route has checked.
+//!
+//! U1 a guest is expected before it comes, and says nothing of any task but its own;
+//! U2 its silence means nothing: whoever expects it knows when its machine is gone, and says so (`Release`);
+//! U3 the tasks of a gang are prepared when all their pods have addresses, and begin together as everywhere (J1).
+
+use super::{Hub, PEER, Peer, nodes::Node, token};
+use crate::{
+    environment::recipe,
+    gang::{Address, Gang},
+    mirror::Plan,
+    protocol::{Frames, Held},
+    resolve,
+};
+use model::{
+    BlobPath, NodeId, TaskId, TaskSpec,
+    engine::{InputSpec, Placement, Program},
+    instance_type::GPU,
+};
+use rustix::event::epoll;
+use std::{
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+/// Where the mirror lies in a pod.
+const MIRROR: &str = "/zaffre/work/mirror";
+
+/// Where the first process of a pod is reached. A pod has all ports for itself: this is the one that torch takes by itself.
+const PORT: u16 = 29_500;
+
+fn address(host: String) -> Address {
+    Address { host, port: PORT }
+}
+
+/// What is told of guests.
+pub enum Wish {
+    /// One may come, for this task.
+    Expect(NodeId, TaskId, Arc<Held>),
+    /// Nothing that it says counts any more.
+    Release(NodeId),
+    /// Where a task is reached.
+    Address(TaskId, Box<str>),
+    /// It has come.
+    Guest(NodeId, UnixStream),
+}
+
+/// The files of a task: a function of what it is.
+pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
+    let text = |path: &BlobPath| path.as_str().to_owned();
+    let below = |tail: &str| format!("{}/{tail}", spec.artifacts.as_str());
+    let mut fetch: Vec<String> = spec.code.iter().map(text).collect();
+    fetch.extend(spec.inputs.values().filter_map(|input| match input {
+        InputSpec::Literal(_) => None,
+        InputSpec::Path { source, .. } => Some(text(source)),
+    }));
+    fetch.extend(spec.model.iter().map(|m| text(&m.source)));
+    // What earlier attempts have left, and this task's own logs.
+    fetch.extend(["outputs", "logs"].map(below));
+    let nowhere = vec![address(String::new()); placement.gang.len().max(1)];
+    if let Ok(gang) = Gang::new(task, &placement.gang, nowhere, &spec.variables) {
+        let logs = (0..gang.processes).map(|local| gang.log_name(local));
+        fetch.extend(logs.map(|name| below(&name)));
+    }
+    let mut push = vec![text(&spec.artifacts)];
+    push.extend(spec.outputs.values().map(|o| text(&o.target)));
+    Plan {
+        root: PathBuf::from(MIRROR),
+        fetch,
+        push,
+        requirements: Vec::new(),
+    }
+}
+
+impl Hub {
+    /// Takes in what is told of a guest.
+    pub fn grant(&mut self, wish: Wish, now: Instant) {
+        match wish {
+            Wish::Expect(id, task, held) => {
+                if self.nodes.contains_key(&id) {
+                    return;
+                }
+                self.grants
+                    .give(&id, plan(&task, &held.placement, &held.spec));
+                self.nodes.insert(id.clone(), Node::guest(now));
+                self.hold(&task, id, Some(held));
+            }
+            Wish::Release(id) => self.release(&id),
+            Wish::Address(task, ip) => {
+                if self.ips.insert(task, ip.clone()).as_ref() != Some(&ip) {
+                    self.prepare_guests();
+                }
+            }
+            Wish::Guest(id, stream) => self.welcome(id, stream),
+        }
+    }
+
+    fn release(&mut self, id: &NodeId) {
+        self.grants.take(id);
+        let Some(node) = self.nodes.get_mut(id).filter(|n| n.guest) else {
+            return;
+        };
+        if let Some(peer) = node.peer.take() {
+            self.peers.remove(&peer);
+        }
+        self.nodes.remove(id);
+        self.dirty_nodes.insert(id.clone());
+        let gone = self.tasks.iter().filter(|(_, e)| e.node == *id);
+        let gone: Vec<TaskId> = gone.map(|(task, _)| task.clone()).collect();
+        for task in gone {
+            self.ips.remove(&task);
+            self.drop_task(&task);
+        }
+    }
+
+    fn welcome(&mut self, id: NodeId, stream: UnixStream) {
+        if !self.nodes.get(&id).is_some_and(|n| n.guest) || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        // One that has not said a word yet gives way to the next of the same node.
+        self.peers
+            .retain(|_, peer| peer.node.is_some() || peer.guest.as_ref() != Some(&id));
+        let number = self.number();
+        let data = epoll::EventData::new_u64(token(PEER, number));
+        if epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        let peer = Peer {
+            stream,
+            frames: Frames::default(),
+            out: Vec::new(),
+            sent: 0,
+            writes: false,
+            node: None,
+            guest: Some(id),
+        };
+        self.peers.insert(number, peer);
+    }
+
+    /// The files of a guest's task; nothing for one of this machine.
+    pub fn plan_of(&self, task: &TaskId) -> Option<Plan> {
+        let entry = self.tasks.get(task)?;
+        let held = entry.held.as_ref()?;
+        self.nodes.get(&entry.node).filter(|n| n.guest)?;
+        let mut plan = plan(task, &held.placement, &held.spec);
+        let model = held.spec.model.as_ref();
+        let model = model.and_then(|m| self.means.blobs.local(&m.source));
+        let recipe = recipe::of(&held.spec, model.as_deref());
+        plan.requirements = recipe.map(|r| r.requirements).unwrap_or_default();
+        Some(plan)
+    }
+
+    /// Looks at every guest's task that waits for its gang (U3).
+    pub fn prepare_guests(&mut self) {
+        let waiting = self
+            .tasks
+            .iter()
+            .filter(|(_, e)| e.known && !e.preparing && e.held.is_some());
+        let waiting: Vec<TaskId> = waiting
+            .filter(|(_, e)| self.nodes.get(&e.node).is_some_and(|n| n.guest))
+            .map(|(task, _)| task.clone())
+            .collect();
+        for task in waiting {
+            self.prepare(&task);
+        }
+    }
+
+    /// Prepares a guest's task: nothing is built here, the image is the environment.
+    pub fn prepare_guest(&mut self, task: &TaskId, held: &Arc<Held>) {
+        let gang = &held.placement.gang;
+        let addresses = if gang.len() > 1 {
+            let ips = gang.iter().map(|member| self.ips.get(member));
+            let Some(ips) = ips.collect::<Option<Vec<_>>>() else {
+                return self.preparing(task, "the other pods of its gang".to_owned());
+            };
+            ips.into_iter().map(|ip| address(ip.to_string())).collect()
+        } else {
+            vec![address("127.0.0.1".to_owned())]
+        };
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        entry.preparing = true;
+        let outcome = self.order_of_guest(task, held, addresses).map(Box::new);
+        self.prepared(task, outcome);
+    }
+
+    fn order_of_guest(
+        &self,
+        task: &TaskId,
+        held: &Held,
+        addresses: Vec<Address>,
+    ) -> Result<crate::protocol::Order, String> {
+        let (placement, spec) = (&held.placement, &held.spec);
+        if matches!(spec.program, Program::Pool(_)) {
+            return Err("batch deployments do not run as pods".to_owned());
+        }
+        let model = spec
+            .model
+            .as_ref()
+            .and_then(|m| self.means.blobs.local(&m.source));
+        let recipe = recipe::of(spec, model.as_deref())?;
+        let mut notes = recipe.notes;
+        if let Some(python) = recipe.python {
+            notes.push(format!(
+                "Python {python} is asked for: the image's own is taken"
+            ));
+        }
+        let devices = placement.place.pod().map(|pod| &pod.limits.devices);
+        let gpus = devices.and_then(|d| d.get(GPU)).copied();
+        let given = resolve::Given {
+            blobs: &self.means.blobs,
+            python: PathBuf::from("python3"), // the agent finds the image's
+            notes,
+            runtime: Path::new("batch.py"),
+            shims: Path::new(""),
+            variables: &self.means.variables,
+            addresses,
+            gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
+            mirror: Some(Path::new(MIRROR)),
+        };
+        resolve::order(task, placement, spec, given)
+    }
+}

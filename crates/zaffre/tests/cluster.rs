@@ -1,0 +1,366 @@
+//! Jobs as pods of a real cluster (`cargo xtask kube up`), one after the other on its one node.
+//!
+//! It needs `ZAFFRE_KUBE_STATE` with a node that runs containers, and the agent without libraries, which is named by
+//! `ZAFFRE_AGENT_BINARY` or lies where `RUSTFLAGS="-C target-feature=+crt-static" cargo build --target
+//! x86_64-unknown-linux-gnu` puts it. What is missing is said, and then nothing is tested here.
+
+mod support;
+
+use serde_json::Value;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+use support::Server;
+
+const IMAGE: &str = "docker.io/library/zaffre:test";
+const LIMIT: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the tests have, or what is missing.
+struct Cluster {
+    state: PathBuf,
+    host: String,
+    agent: PathBuf,
+}
+
+impl Cluster {
+    fn find() -> Result<Cluster, String> {
+        let state = env::var_os("ZAFFRE_KUBE_STATE").ok_or("ZAFFRE_KUBE_STATE is not set")?;
+        let state = PathBuf::from(state);
+        let text = fs::read(state.join("cluster.json")).map_err(|e| e.to_string())?;
+        let about: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+        let host = about["node"]["host_address"]
+            .as_str()
+            .ok_or("the cluster has no node that runs containers")?;
+        let target = Path::new(support::ZAFFRE).ancestors().nth(2).unwrap();
+        let usual = target.join("x86_64-unknown-linux-gnu/debug/zaffre");
+        let agent = env::var_os("ZAFFRE_AGENT_BINARY").map_or(usual, PathBuf::from);
+        if !agent.is_file() {
+            return Err(format!("{} is not built", agent.display()));
+        }
+        Ok(Cluster {
+            state,
+            host: host.to_owned(),
+            agent,
+        })
+    }
+
+    fn kubectl(&self, args: &[&str]) -> String {
+        let done = Command::new(env::var_os("ZAFFRE_KUBECTL").unwrap_or_else(|| "kubectl".into()))
+            .args(args)
+            .env("KUBECONFIG", self.state.join("kc/admin.kubeconfig"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "kubectl {args:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        text
+    }
+
+    /// Gives the node an image with nothing but the agent.
+    fn bring_agent(&self, folder: &Path) {
+        let root = folder.join("image/bin");
+        fs::create_dir_all(&root).unwrap();
+        fs::copy(&self.agent, root.join("zaffre")).unwrap();
+        let script = r#"
+import hashlib, io, json, sys, tarfile
+root, out, name = sys.argv[1:]
+buf = io.BytesIO()
+with tarfile.open(fileobj=buf, mode='w') as t: t.add(root, '.')
+layer = buf.getvalue(); diff = hashlib.sha256(layer).hexdigest()
+config = json.dumps({'architecture': 'amd64', 'os': 'linux', 'config': {'Env': ['PATH=/bin']},
+    'rootfs': {'type': 'layers', 'diff_ids': ['sha256:' + diff]}}).encode()
+cid = hashlib.sha256(config).hexdigest()
+manifest = json.dumps([{'Config': cid + '.json', 'RepoTags': [name], 'Layers': [diff + '.tar']}]).encode()
+with tarfile.open(out, 'w') as t:
+    for n, b in ((cid + '.json', config), (diff + '.tar', layer), ('manifest.json', manifest)):
+        i = tarfile.TarInfo(n); i.size = len(b); t.addfile(i, io.BytesIO(b))
+"#;
+        let (root, archive) = (folder.join("image"), folder.join("image.tar"));
+        let packed = Command::new("python3")
+            .arg("-c")
+            .arg(script)
+            .args([&root, &archive])
+            .arg(IMAGE)
+            .status();
+        assert!(packed.unwrap().success());
+        let socket = self.state.join("node/run/c.sock");
+        let mut import = Command::new("ctr");
+        import
+            .arg("-a")
+            .arg(socket)
+            .args(["-n", "k8s.io", "images", "import"])
+            .arg(archive);
+        assert!(import.output().unwrap().status.success());
+    }
+}
+
+/// A server to which the cluster is attached.
+struct Rig {
+    cluster: Cluster,
+    server: Server,
+}
+
+impl Rig {
+    fn new(cluster: Cluster) -> Rig {
+        // The same port after a restart: pods know it.
+        let port = std::net::TcpListener::bind("0.0.0.0:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let listen = format!("0.0.0.0:{port}");
+        let server = Server::start_with(&[
+            "--listen",
+            &listen,
+            "--host-name",
+            &cluster.host,
+            "--agent-image",
+            IMAGE,
+        ]);
+        cluster.bring_agent(&server.folder);
+        let types = server.folder.join("types.yml");
+        fs::write(&types, TYPES).unwrap();
+        let rig = Rig { cluster, server };
+        let kubeconfig = rig.cluster.state.join("kc/admin.kubeconfig");
+        rig.ok(&[
+            "compute",
+            "attach",
+            "-t",
+            "kubernetes",
+            "-n",
+            "k8s",
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+        ]);
+        // The definition is installed by the server.
+        wait("the definition", || {
+            let found =
+                Command::new(env::var_os("ZAFFRE_KUBECTL").unwrap_or_else(|| "kubectl".into()))
+                    .args(["get", "crd", "instancetypes.amlarc.azureml.com"])
+                    .env("KUBECONFIG", rig.cluster.state.join("kc/admin.kubeconfig"))
+                    .output();
+            found.unwrap().status.success()
+        });
+        rig.cluster
+            .kubectl(&["apply", "-f", types.to_str().unwrap()]);
+        rig
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let done = self.server.run(args);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            done.status.success(),
+            "{args:?}: {said}\n{}",
+            self.server.log()
+        );
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    fn submit(&self, name: &str, command: &str, more: &str) {
+        let file = self.server.folder.join(format!("{name}.yml"));
+        let text = format!(
+            "command: {command}\nenvironment: {{image: 'docker.io/library/python:latest'}}\ncompute: azureml:k8s\n{more}\n"
+        );
+        fs::write(&file, text).unwrap();
+        wait("the type", || {
+            let done = self.server.run(&[
+                "job",
+                "create",
+                "-f",
+                file.to_str().unwrap(),
+                "-n",
+                name,
+                "-o",
+                "none",
+            ]);
+            done.status.success()
+        });
+    }
+
+    fn show(&self, name: &str, query: &str) -> String {
+        self.ok(&["job", "show", "-n", name, "--query", query, "-o", "tsv"])
+            .trim()
+            .to_owned()
+    }
+
+    fn until(&self, name: &str, status: &str) {
+        wait(&format!("{name} to be {status}"), || {
+            self.show(name, "status") == status
+        });
+    }
+
+    fn log(&self, name: &str) -> String {
+        let blobs = self.server.data().join("blobs");
+        let folders = fs::read_dir(blobs).unwrap().flatten();
+        let logs = folders.map(|f| {
+            f.path()
+                .join(format!("ExperimentRun/dcid.{name}/user_logs/std_log.txt"))
+        });
+        logs.filter_map(|log| fs::read_to_string(log).ok())
+            .collect()
+    }
+
+    fn gone(&self, pod: &str) {
+        wait(&format!("pod {pod} to be gone"), || {
+            !self
+                .cluster
+                .kubectl(&["get", "pods", "-o", "name"])
+                .contains(pod)
+        });
+    }
+}
+
+fn wait(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+const TYPES: &str = "
+apiVersion: amlarc.azureml.com/v1alpha1
+kind: InstanceType
+metadata: {name: tiny}
+spec: {resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: \"1\", memory: 96Mi}}}
+---
+apiVersion: amlarc.azureml.com/v1alpha1
+kind: InstanceType
+metadata: {name: labelled}
+spec: {nodeSelector: {zaffre-test: here}, resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: \"1\", memory: 96Mi}}}
+";
+
+/// One test: there is one node, and what is done to it concerns all that runs there.
+#[test]
+#[expect(clippy::print_stdout, reason = "what was not tested must be seen")]
+fn jobs_run_as_pods_of_a_real_cluster() {
+    let cluster = match Cluster::find() {
+        Ok(cluster) => cluster,
+        Err(missing) => {
+            println!("SKIPPED: no job ran as a pod of a real cluster: {missing}");
+            return;
+        }
+    };
+    let mut rig = Rig::new(cluster);
+    let tiny = "resources: {instance_type: tiny}";
+
+    // Output, log, exit code, and everything removed afterwards.
+    rig.submit(
+        "hello",
+        "echo hello world; mkdir -p outputs; echo kept > outputs/x; echo named > ${{outputs.r}}/y",
+        &format!("{tiny}\noutputs: {{r: {{type: uri_folder}}}}"),
+    );
+    rig.until("hello", "Completed");
+    assert!(
+        rig.log("hello").contains("hello world"),
+        "{}",
+        rig.log("hello")
+    );
+    rig.ok(&["job", "download", "-n", "hello", "--all", "-p", "got"]);
+    let find = |name: &str| {
+        let found = Command::new("find")
+            .arg(rig.server.folder.join("got"))
+            .args(["-name", name])
+            .output();
+        String::from_utf8_lossy(&found.unwrap().stdout)
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(fs::read_to_string(find("x")).unwrap(), "kept\n");
+    assert_eq!(fs::read_to_string(find("y")).unwrap(), "named\n");
+    rig.gone("hello-1-0");
+
+    rig.submit("fails", "exit 42", tiny);
+    rig.until("fails", "Failed");
+    assert!(
+        rig.ok(&["job", "explain", "-n", "fails"])
+            .contains("status code 42")
+    );
+
+    rig.submit(
+        "grows",
+        "python3 -c \"x = bytearray(200 << 20); print(len(x))\"",
+        tiny,
+    );
+    rig.until("grows", "Failed");
+    let why = rig.ok(&["job", "explain", "-n", "grows"]);
+    assert!(why.contains("more than its memory limit"), "{why}");
+
+    // Nobody carries the label; then somebody does.
+    rig.submit("waits", "echo here", "resources: {instance_type: labelled}");
+    wait("the reason", || {
+        rig.ok(&["job", "explain", "-n", "waits"])
+            .contains("no node carries zaffre-test=here")
+    });
+    let node = rig
+        .cluster
+        .kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+    rig.cluster
+        .kubectl(&["label", "node", &node, "zaffre-test=here"]);
+    rig.until("waits", "Completed");
+    rig.cluster
+        .kubectl(&["label", "node", &node, "zaffre-test-"]);
+
+    // Taken by hand: the next attempt runs, and nobody failed.
+    rig.submit(
+        "taken",
+        "for i in $(seq 1 1000); do echo tick $i; sleep 0.1; done",
+        tiny,
+    );
+    rig.until("taken", "Running");
+    wait("its log", || rig.log("taken").contains("tick 3"));
+    rig.cluster
+        .kubectl(&["delete", "pod", "taken-1-0", "--wait=false"]);
+    wait("the next attempt", || {
+        rig.show("taken", "properties.\"zaffre.attempt\"") == "2"
+    });
+    rig.until("taken", "Running");
+
+    // The server dies; the pod runs on and is found again.
+    wait("its log", || rig.log("taken").contains("attempt 2"));
+    rig.server.kill();
+    rig.server.restart();
+    rig.until("taken", "Running");
+    let before = rig.log("taken").len();
+    wait("the log to go on", || rig.log("taken").len() > before);
+    assert_eq!(rig.show("taken", "properties.\"zaffre.attempt\""), "2");
+    rig.ok(&["job", "cancel", "-n", "taken"]);
+    rig.until("taken", "Canceled");
+    rig.gone("taken-2-0");
+
+    // Nothing goes to a node that is cordoned, and the reason says so.
+    rig.cluster.kubectl(&["cordon", &node]);
+    rig.submit("cordoned", "echo here", tiny);
+    wait("the reason", || {
+        rig.ok(&["job", "explain", "-n", "cordoned"])
+            .contains("cordoned")
+    });
+    rig.cluster.kubectl(&["uncordon", &node]);
+    rig.until("cordoned", "Completed");
+
+    // Two pods that start together and know the first one's address.
+    rig.submit(
+        "gang",
+        "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR",
+        "resources: {instance_type: tiny, instance_count: 2}",
+    );
+    rig.until("gang", "Completed");
+
+    let id = fs::read(rig.server.data().join("server.id")).unwrap();
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    rig.ok(&["compute", "detach", "-n", "k8s", "-y"]);
+    wait("everything of this server to be gone", || {
+        let ours = format!("zaffre.server/{id}");
+        let all = ["get", "pods,secrets,configmaps", "-l", &ours, "-o", "name"];
+        rig.cluster.kubectl(&all).is_empty()
+    });
+    rig.server.stop();
+}
