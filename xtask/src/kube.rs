@@ -26,7 +26,7 @@ mod programs;
 mod tools;
 mod traces;
 
-use crate::cargo::target_folder;
+use crate::cargo::{self, target_folder};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -185,6 +185,9 @@ impl ForTests {
             return Ok(ForTests(None));
         }
         let state = folder().join(format!("tests-{}", std::process::id()));
+        if node::missing().is_empty() {
+            build_agent()?;
+        }
         cluster::up(&state, Nodes::RealIfPossible, TEST_NODES)?;
         Ok(ForTests(Some(state)))
     }
@@ -218,6 +221,17 @@ impl Drop for ForTests {
         }
     }
 }
+
+/// The program without libraries, as pods need it: they bring it into whatever image a job names.
+fn build_agent() -> Result<()> {
+    let arguments = ["build", "--bin", "zaffre", "--target", AGENT_TARGET];
+    let mut command = cargo::cargo(&arguments);
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo::run(&mut command)
+}
+
+/// A target of its own name keeps what is built so apart from everything else.
+const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What all clusters of this checkout share: programs, images, kubectl.
 fn folder() -> PathBuf {

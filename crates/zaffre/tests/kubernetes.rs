@@ -198,3 +198,42 @@ fn a_kubeconfig_is_kept_for_the_server_alone_and_shown_as_a_digest() {
     assert_eq!(output.status.code(), Some(3));
     server.stop();
 }
+
+/// `types.yaml`, `hello.yml`, `ranks.yml`, `huge.yml` and `steps.yml` of `examples/kubernetes`; a cluster of one's own runs them in
+/// `quickstart --engine kubernetes`.
+#[test]
+fn the_examples_run_on_this_machine_too() {
+    let server = attached();
+    let examples = support::repository().join("examples/kubernetes");
+    let at = |name: &str| examples.join(name).display().to_string();
+    server.ok(&[
+        "instance-type",
+        "apply",
+        "-f",
+        &at("types.yaml"),
+        "-o",
+        "none",
+    ]);
+    for (file, says) in [
+        ("hello.yml", "Hello from a pod"),
+        ("ranks.yml", "rank 0 of 2, first is 127.0.0.1"),
+        ("steps.yml", "step 40"),
+    ] {
+        let said = server.ok(&["job", "create", "-f", &at(file), "--stream"]);
+        assert!(said.lines().any(|line| line == says), "{file}: {said}");
+    }
+    server.ok(&[
+        "job",
+        "create",
+        "-f",
+        &at("huge.yml"),
+        "-n",
+        "huge",
+        "-o",
+        "none",
+    ]);
+    let why = server.ok(&["job", "explain", "-n", "huge"]);
+    assert!(why.contains("the type needs 640"), "{why}");
+    server.ok(&["job", "cancel", "-n", "huge"]);
+    server.stop();
+}
