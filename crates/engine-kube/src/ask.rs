@@ -167,7 +167,10 @@ impl Way {
             .await;
         match made {
             Ok(_) => {}
-            Err(failed) if failed.kind == Kind::Conflict => {} // of an attempt to make the pod before
+            // Of an attempt to make the pod before; another one's would let its agent in nowhere, and say nothing.
+            Err(failed) if failed.kind == Kind::Conflict => {
+                self.same_secret(secret, &settings.server).await?;
+            }
             Err(failed) => return Err(failed),
         }
         let made = self
@@ -183,20 +186,41 @@ impl Way {
             .asked(Asked::new("get", "pods"), self.pods().get_opt(name))
             .await?;
         match found {
-            Some(there) if same_task(&there, pod, &settings.server) => Ok(()),
-            Some(_) => Err(Failed {
-                kind: Kind::Refused,
-                words: format!(
-                    "{STRANGER} {name} exists in namespace {} and is not this task's",
-                    self.namespace
-                )
-                .into(),
-                resource: "pods",
-            }),
+            Some(there) if same_task(&there.metadata, &pod.metadata, &settings.server) => Ok(()),
+            Some(_) => Err(self.stranger("pod", name)),
             None => Err(Failed {
                 kind: Kind::Later,
                 ..failed
             }), // a conflict of another kind: a quota being counted
+        }
+    }
+
+    async fn same_secret(&self, wanted: &Secret, server: &str) -> Result<(), Failed> {
+        let name = wanted.metadata.name.as_deref().unwrap_or_default();
+        let secrets = self.secrets();
+        let asked = Asked::new("get", "secrets");
+        match self.asked(asked, secrets.get_opt(name)).await? {
+            Some(there) if same_task(&there.metadata, &wanted.metadata, server) => Ok(()),
+            Some(_) => Err(self.stranger("secret", name)),
+            // It went meanwhile: the next try makes it.
+            None => Err(Failed {
+                kind: Kind::Later,
+                words: format!("secret {name} was there and is gone").into(),
+                resource: "secrets",
+            }),
+        }
+    }
+
+    /// A name that somebody else has taken: another server on this cluster, or people.
+    fn stranger(&self, what: &str, name: &str) -> Failed {
+        Failed {
+            kind: Kind::Refused,
+            words: format!(
+                "a {what} {STRANGER} {name} exists in namespace {} and is not this task's",
+                self.namespace
+            )
+            .into(),
+            resource: "pods",
         }
     }
 
@@ -288,8 +312,8 @@ impl Way {
     }
 }
 
-/// How the message begins when a name is taken by somebody else.
-pub const STRANGER: &str = "a pod of the name";
+/// What a message holds when a name is taken by somebody else.
+pub const STRANGER: &str = "of the name";
 
 fn tolerate_absence(gone: Result<(), Failed>) -> Result<(), Failed> {
     match gone {
@@ -305,13 +329,12 @@ pub fn ours(meta: &ObjectMeta, server: &str) -> bool {
     labels.is_some_and(|l| l.contains_key(&format!("{}/{server}", pod::SERVER)))
 }
 
-fn same_task(there: &Pod, wanted: &Pod, server: &str) -> bool {
-    let task = |pod: &Pod| {
-        pod.metadata
-            .annotations
+fn same_task(there: &ObjectMeta, wanted: &ObjectMeta, server: &str) -> bool {
+    let task = |meta: &ObjectMeta| {
+        meta.annotations
             .as_ref()
             .and_then(|a| a.get(pod::TASK))
             .cloned()
     };
-    ours(&there.metadata, server) && task(there).is_some() && task(there) == task(wanted)
+    ours(there, server) && task(there).is_some() && task(there) == task(wanted)
 }

@@ -302,7 +302,15 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     });
     let node = rig
         .cluster
-        .kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+        // A pretended node runs nothing.
+        .kubectl(&[
+            "get",
+            "nodes",
+            "-l",
+            "!zaffre.test/node",
+            "-o",
+            "jsonpath={.items[0].metadata.name}",
+        ]);
     rig.cluster
         .kubectl(&["label", "node", &node, "zaffre-test=here"]);
     rig.until("waits", "Completed");

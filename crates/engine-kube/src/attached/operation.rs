@@ -274,7 +274,7 @@ impl Attached {
             Make::Wanted { pause, .. } => pause,
             Make::Made { .. } => REFUSED,
         };
-        let stranger = failed.words.starts_with(STRANGER);
+        let stranger = failed.words.contains(STRANGER);
         match failed.kind {
             Kind::Later | Kind::Unknown => {
                 entry.make = Make::Wanted { at: now, pause };
