@@ -155,6 +155,9 @@ impl Kube {
             let Some(digest) = &record.spec.kubeconfig else {
                 continue;
             };
+            if view.is_to_be_left(record) {
+                continue;
+            }
             gone.retain(|other| other != id);
             if attached.get(id) == Some(&record.spec) {
                 continue;

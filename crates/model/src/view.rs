@@ -276,6 +276,11 @@ impl View {
             unfit,
         })
     }
+    /// Whether a Kubernetes compute is being let go and has no work any more: what it made in its cluster is to be removed.
+    pub fn is_to_be_left(&self, compute: &KubernetesRecord) -> bool {
+        let mut runs = self.runs.values();
+        compute.deleting && runs.all(|r| r.spec.compute != compute.id || r.state.is_done())
+    }
     /// The quotas in force in a workspace.
     pub fn quotas_of(&self, workspace: &Arc<Workspace>) -> Arc<Quotas> {
         self.quotas

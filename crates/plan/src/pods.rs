@@ -337,7 +337,12 @@ impl Turning<'_> {
         let deleting = record.deleting;
         let pods = self.world.pods.get(compute);
         if deleting {
-            if pods.is_none_or(|p| p.runs.is_empty()) {
+            // What it made in its cluster goes first: then the engine shows the cluster no more. One that cannot be reached
+            // keeps nobody waiting.
+            let cluster = self.seen.clusters.get(&record.cluster());
+            let shown = cluster.is_some_and(|c| c.trouble.is_none());
+            let attached = record.spec.is_attached();
+            if pods.is_none_or(|p| p.runs.is_empty()) && !(attached && shown) {
                 let compute = compute.clone();
                 self.emit_event(Event::ComputeGone { compute });
             }

@@ -83,6 +83,7 @@ impl Server {
 
     /// One turn. The caller applies the actions, or loses some.
     pub fn turn(&mut self, commands: Vec<Command>, all: bool) -> Done {
+        self.fake.follow(&self.world.view);
         let mut seen = self.fake.observe();
         seen.marks.all |= all || std::mem::take(&mut self.fresh);
         let records = &self.store.records;

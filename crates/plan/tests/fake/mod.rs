@@ -165,6 +165,23 @@ impl Fake {
     pub fn has_node(&self, id: &NodeId) -> bool {
         self.nodes.contains_key(id)
     }
+    /// Clusters of computes that are let go and have no work are left; others are shown.
+    pub fn follow(&mut self, view: &model::View) {
+        let keys: Vec<ClusterKey> = self.clusters.keys().cloned().collect();
+        for key in keys {
+            let ClusterKey::Attached(id) = &key else {
+                continue;
+            };
+            let record = view.kubernetes.get(id);
+            let wanted = record.is_none_or(|record| !view.is_to_be_left(record));
+            if wanted && !self.seen.clusters.contains_key(&key) {
+                self.show_cluster(&key);
+            } else if !wanted && self.seen.clusters.contains_key(&key) {
+                self.seen.clusters.remove_mut(&key);
+                self.seen.marks.clusters.insert(key);
+            }
+        }
+    }
     /// A cluster looks different.
     pub fn show_cluster(&mut self, key: &ClusterKey) {
         let cluster = self.clusters.entry(key.clone()).or_default();
