@@ -187,6 +187,24 @@ fn a_strangers_pod_of_the_same_name_ends_the_task_and_stays() {
     );
 }
 
+/// With it the agent would be let in nowhere, and say nothing.
+#[test]
+fn a_strangers_secret_of_the_same_name_ends_the_task_and_stays() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.foreign_secret("azureml", "train-1-0");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let id = task("train", 1);
+    rig.start(&id);
+    rig.wait(&id, |phase| {
+        matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains("a secret of the name train-1-0"))
+    });
+    rig.forget(&id);
+    rig.wait_gone(&id);
+    assert_eq!((api.pods_left(), api.count_objects("secrets")), (0, 1));
+}
+
 #[test]
 fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
     let api = Api::start();

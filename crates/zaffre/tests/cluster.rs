@@ -17,6 +17,8 @@ use std::{
 use support::Server;
 
 const IMAGE: &str = "docker.io/library/zaffre:test";
+/// A job that says something ten times a second.
+const TICKS: &str = "for i in $(seq 1 1000); do echo tick $i; sleep 0.1; done";
 const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,6 +64,20 @@ impl Cluster {
             String::from_utf8_lossy(&done.stderr)
         );
         text
+    }
+
+    /// The process of its API server.
+    fn api_server(&self) -> u32 {
+        let marks = "--etcd-servers";
+        let state = self.state.display().to_string();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = processes.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
+        let of_ours = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains(marks) && line.contains(&state)
+        };
+        pids.find(of_ours).unwrap()
     }
 
     /// Gives the node an image with nothing but the agent.
@@ -320,11 +336,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
         .kubectl(&["label", "node", &node, "zaffre-test-"]);
 
     // Taken by hand: the next attempt runs, and nobody failed.
-    rig.submit(
-        "taken",
-        "for i in $(seq 1 1000); do echo tick $i; sleep 0.1; done",
-        tiny,
-    );
+    rig.submit("taken", TICKS, tiny);
     rig.until("taken", "Running");
     wait("its log", || rig.log("taken").contains("tick 3"));
     rig.cluster
@@ -346,6 +358,8 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("taken", "Canceled");
     rig.gone("taken-2-0");
 
+    bad_days(&mut rig, &node, tiny);
+
     // Nothing goes to a node that is cordoned, and the reason says so.
     rig.cluster.kubectl(&["cordon", &node]);
     rig.submit("cordoned", "echo here", tiny);
@@ -366,6 +380,15 @@ fn jobs_run_as_pods_of_a_real_cluster() {
 
     the_seeds(&rig, &node);
 
+    // Another server on the same cluster comes and goes; what is this one's stays.
+    rig.submit("stays", TICKS, tiny);
+    rig.until("stays", "Running");
+    quickstart(&rig.cluster);
+    assert_eq!(rig.show("stays", "status"), "Running");
+    assert_eq!(rig.show("stays", "properties.\"zaffre.attempt\""), "1");
+    rig.ok(&["job", "cancel", "-n", "stays"]);
+    rig.until("stays", "Canceled");
+
     let id = fs::read(rig.server.data().join("server.id")).unwrap();
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     rig.ok(&["compute", "detach", "-n", "k8s", "-y"]);
@@ -374,8 +397,59 @@ fn jobs_run_as_pods_of_a_real_cluster() {
         let all = ["get", "pods,secrets,configmaps", "-l", &ours, "-o", "name"];
         rig.cluster.kubectl(&all).is_empty()
     });
-    quickstart(&rig.cluster);
     rig.server.stop();
+}
+
+/// A process that does nothing until this goes, also when a test fails in between.
+struct Frozen(u32);
+
+impl Frozen {
+    fn new(pid: u32) -> Frozen {
+        support::signal("STOP", pid);
+        Frozen(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        support::signal("CONT", self.0);
+    }
+}
+
+/// The API server hangs; the node is drained.
+fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
+    rig.submit("hangs", TICKS, tiny);
+    rig.until("hangs", "Running");
+    let server = rig.cluster.api_server();
+    let frozen = Frozen::new(server);
+    let before = rig.log("hangs").len();
+    wait("the log to go on while the API server hangs", || {
+        rig.log("hangs").len() > before + 50
+    });
+    drop(frozen);
+    assert_eq!(rig.show("hangs", "properties.\"zaffre.attempt\""), "1");
+
+    // Evicted with everything else: it waits for a node, named as cordoned, and goes on in the next attempt.
+    rig.cluster.kubectl(&[
+        "drain",
+        node,
+        "--force",
+        "--delete-emptydir-data",
+        "--ignore-daemonsets",
+        "--grace-period=5",
+    ]);
+    wait("the reason", || {
+        rig.ok(&["job", "explain", "-n", "hangs"])
+            .contains("cordoned")
+    });
+    rig.cluster.kubectl(&["uncordon", node]);
+    wait("the next attempt", || {
+        rig.show("hangs", "properties.\"zaffre.attempt\"") == "2"
+    });
+    rig.until("hangs", "Running");
+    rig.ok(&["job", "cancel", "-n", "hangs"]);
+    rig.until("hangs", "Canceled");
+    rig.gone("hangs-2-0");
 }
 
 /// Both manifests and both job files of the seeds, on a node that has what they ask for.

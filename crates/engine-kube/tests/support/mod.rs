@@ -432,6 +432,13 @@ impl Api {
         });
         self.shared.put("pods", &format!("{namespace}/{name}"), pod);
     }
+    pub fn foreign_secret(&self, namespace: &str, name: &str) {
+        let secret = json!({
+            "kind": "Secret", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name},
+        });
+        self.shared
+            .put("secrets", &format!("{namespace}/{name}"), secret);
+    }
     /// A type that asks for so many of two cores.
     pub fn instance_type(&self, name: &str, cpu: &str) {
         let object = json!({
