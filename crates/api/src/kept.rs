@@ -1,7 +1,7 @@
 //! Answers that are kept until something changes: what a client asks again and again while it waits costs a look-up (C2).
 //!
-//! M1 an answer is made of documents and of the published view alone; both change only in a turn that the loop counts, and a
-//!    write is answered after its turn is counted: so a client reads what it wrote;
+//! M1 an answer is made of documents and of the published view alone; both change only in a turn that the loop counts (with
+//!    or without an event), and a write is answered after its turn is counted: so a client reads what it wrote;
 //! M2 the turn is read before the answer is made: an answer may be newer than its mark, never older.
 
 use axum::{

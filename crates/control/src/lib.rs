@@ -122,7 +122,7 @@ impl Control {
             .clone()
     }
 
-    /// A receiver that changes with every turn that changed something.
+    /// How often a view was published: another number whenever there is something else to see.
     pub fn turns(&self) -> watch::Receiver<u64> {
         self.0.turns.subscribe()
     }

@@ -5,9 +5,9 @@ mod engine;
 use control::{Condition, Control, Failure, Parts, Put, Request};
 use engine::{Fake, Wall};
 use model::{
-    Answer, BatchSpec, BlobPath, Bytes, ClusterSpec, Declared, DocKey, Document, Id, JobId, Kind,
-    MilliCpu, Millis, Outcome, Resources, RunEvent, RunRecord, RunSpec, RunState, Size, TaskSpec,
-    Tier, Time, Work, Workspace,
+    Answer, BatchSpec, BlobPath, Bytes, ClusterKey, ClusterSeen, ClusterSpec, Declared, DocKey,
+    Document, Id, JobId, Kind, MilliCpu, Millis, Outcome, Resources, RunEvent, RunRecord, RunSpec,
+    RunState, Size, TaskSpec, Tier, Time, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss},
     engine::{EnvironmentSpec, Packages, PoolSpec, Program, RowFormat},
     report::{Occasion, Report, Writing},
@@ -486,6 +486,38 @@ fn requests_of_one_turn_see_each_other() {
     refused(other.join().unwrap(), "already exists");
     refused(remove.join().unwrap(), "has not ended");
     assert!(control.get(&DocKey::job(&job)).unwrap().is_some());
+    control.stop();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn what_is_seen_without_an_event_is_published_and_counted() {
+    let site = Site::new();
+    let (control, thread) = site.start();
+    let turns = control.turns();
+    let trouble = |control: &Control| {
+        let view = control.view();
+        let seen = view.clusters_seen.get(&ClusterKey::Embedded);
+        seen.and_then(|c| c.trouble.clone())
+    };
+    for words in ["one", "another"] {
+        let before = *turns.borrow();
+        site.engine.show(ClusterSeen {
+            trouble: Some(words.into()),
+            ..ClusterSeen::default()
+        });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while trouble(&control).as_deref() != Some(words) {
+            assert!(Instant::now() < deadline, "{words} is not published");
+            std::thread::yield_now();
+        }
+        // Who keeps answers by the number sees that there are others; it is counted right after the view is swapped.
+        while *turns.borrow() == before {
+            assert!(Instant::now() < deadline, "{words} is not counted");
+            std::thread::yield_now();
+        }
+    }
+    assert!(site.store.load().unwrap().tail.is_empty());
     control.stop();
     thread.join().unwrap().unwrap();
 }

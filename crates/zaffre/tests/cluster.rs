@@ -145,7 +145,8 @@ impl Rig {
         let types = server.folder.join("types.yml");
         fs::write(&types, TYPES).unwrap();
         let rig = Rig { cluster, server };
-        let kubeconfig = rig.cluster.state.join("kc/admin.kubeconfig");
+        // Everything here is done with the rights of `deploy/`, by a user who has no other.
+        let kubeconfig = rig.cluster.state.join("kc/zaffre-engine.kubeconfig");
         rig.ok(&[
             "compute",
             "attach",
@@ -155,6 +156,20 @@ impl Rig {
             "k8s",
             "--kubeconfig",
             kubeconfig.to_str().unwrap(),
+        ]);
+        wait("the missing right to be named", || {
+            let shown = rig.ok(&["compute", "show", "-n", "k8s", "-o", "json"]);
+            shown.contains("is forbidden")
+        });
+        let rights = support::repository().join("deploy/kubernetes/rbac.yaml");
+        rig.cluster
+            .kubectl(&["apply", "-f", rights.to_str().unwrap()]);
+        rig.cluster.kubectl(&[
+            "create",
+            "clusterrolebinding",
+            "zaffre-engine-installer",
+            "--clusterrole=zaffre-engine-installer",
+            "--user=zaffre-engine",
         ]);
         // The definition is installed by the server.
         wait("the definition", || {

@@ -1,8 +1,8 @@
 //! An engine in memory: nodes are up at once, a pool finishes what it is lent at once.
 
 use model::{
-    Action, Exit, Mailbox, Millis, NodeId, NodeSeen, Observed, Parcel, Phase, TaskId, TaskSeen,
-    Time, engine::Finished,
+    Action, ClusterKey, ClusterSeen, Exit, Mailbox, Millis, NodeId, NodeSeen, Observed, Parcel,
+    Phase, TaskId, TaskSeen, Time, engine::Finished,
 };
 use port::{Bell, Clock, Engine};
 use std::{
@@ -15,6 +15,7 @@ struct Seen {
     nodes: BTreeMap<NodeId, NodeSeen>,
     tasks: BTreeMap<TaskId, TaskSeen>,
     parcels: BTreeMap<TaskId, u64>,
+    embedded: ClusterSeen,
 }
 
 pub struct Fake {
@@ -29,6 +30,12 @@ impl Fake {
             bell,
         }
     }
+
+    /// From now on this is seen of the embedded cluster.
+    pub fn show(&self, cluster: ClusterSeen) {
+        self.seen.lock().unwrap().embedded = cluster;
+        self.bell.ring();
+    }
 }
 
 impl Engine for Fake {
@@ -41,6 +48,8 @@ impl Engine for Fake {
         for (id, task) in &seen.tasks {
             out.tasks.insert_mut(id.clone(), Arc::new(task.clone()));
         }
+        out.clusters
+            .insert_mut(ClusterKey::Embedded, Arc::new(seen.embedded.clone()));
         out.marks.all = true;
         out
     }
