@@ -43,6 +43,7 @@ fn cluster() -> Declared {
         min: 0,
         max: 2,
         idle: Millis::secs(120),
+        pods: None,
     }))
 }
 

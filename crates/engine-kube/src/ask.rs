@@ -237,10 +237,10 @@ impl Way {
             .await
     }
 
-    /// Removes pod and secret of that name, if they are ours (A2).
-    pub async fn remove(&self, server: &str, name: &str, now: bool) -> Result<(), Failed> {
+    /// Removes pod and secret of that name, if they are ours (A2); the pod has `grace` seconds, else what it says itself.
+    pub async fn remove(&self, server: &str, name: &str, grace: Option<u32>) -> Result<(), Failed> {
         let params = |uid: Option<String>| DeleteParams {
-            grace_period_seconds: now.then_some(0),
+            grace_period_seconds: grace,
             preconditions: Some(Preconditions {
                 uid,
                 resource_version: None,
@@ -329,12 +329,12 @@ pub fn ours(meta: &ObjectMeta, server: &str) -> bool {
     labels.is_some_and(|l| l.contains_key(&format!("{}/{server}", pod::SERVER)))
 }
 
+/// Whether both are for the same task or node of this server.
 fn same_task(there: &ObjectMeta, wanted: &ObjectMeta, server: &str) -> bool {
-    let task = |meta: &ObjectMeta| {
-        meta.annotations
-            .as_ref()
-            .and_then(|a| a.get(pod::TASK))
-            .cloned()
-    };
-    ours(there, server) && task(there).is_some() && task(there) == task(wanted)
+    let said = |meta: &ObjectMeta, key: &str| meta.annotations.as_ref()?.get(key).cloned();
+    let same = |key| said(there, key) == said(wanted, key);
+    let any = [pod::TASK, pod::NODE]
+        .into_iter()
+        .any(|key| said(there, key).is_some());
+    ours(there, server) && any && same(pod::TASK) && same(pod::NODE)
 }

@@ -15,7 +15,7 @@ use crate::{
     connect,
     phase::Look,
     pod::{self, Settings},
-    record::{Record, Records},
+    record::{Key, Record, Records},
     trouble::Kind,
     watch::{self, Said, Watch},
 };
@@ -27,7 +27,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{core::DynamicObject, runtime::watcher::Event};
-use model::{ClusterKey, ComputeId, KubernetesSpec, TaskId};
+use model::{ClusterKey, ComputeId, KubernetesSpec, Time};
 use operation::Outcome;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,12 +46,14 @@ const DEFINE: Duration = Duration::from_secs(30);
 
 /// What a compute is told.
 pub enum Told {
-    /// Start a task, or go on with one of a server before us.
+    /// Start a task or a node, or go on with one of a server before us.
     Start(Box<Record>),
     /// End it.
-    Stop(TaskId),
+    Stop(Key),
+    /// Take it away, at the latest then.
+    Evict(Key, Time),
     /// Drop it.
-    Forget(TaskId),
+    Forget(Key),
     /// Its declaration has changed.
     Spec(Arc<KubernetesSpec>),
     /// It is not attached any more: everything of it goes.
@@ -85,7 +87,7 @@ pub struct Attached {
     /// Pods of this server and compute by name.
     ours: cluster::Board<Look>,
     troubles: BTreeMap<&'static str, Box<str>>,
-    entries: BTreeMap<TaskId, Entry>,
+    entries: BTreeMap<Key, Entry>,
     flight: FuturesUnordered<BoxFuture<'static, Outcome>>,
     owner: Option<OwnerReference>,
     /// Names under removal that belong to no task.
@@ -177,8 +179,9 @@ impl Attached {
     fn told(&mut self, told: Told) {
         match told {
             Told::Start(record) => self.start(*record),
-            Told::Stop(task) => self.stop(&task),
-            Told::Forget(task) => self.forget(&task),
+            Told::Stop(key) => self.stop(&key),
+            Told::Evict(key, by) => self.evict(&key, by),
+            Told::Forget(key) => self.forget(&key),
             Told::Spec(spec) => self.given.spec = spec,
             Told::Detach => {
                 self.detaching = true;

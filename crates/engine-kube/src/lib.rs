@@ -25,13 +25,14 @@ pub use shared::Shared;
 
 use attached::{Attached, Given, Told};
 use model::{
-    Action, ComputeId, Exit, KubernetesSpec, Observed, Phase, TaskId, View, engine::Placement,
+    Action, ComputeId, Exit, KubernetesSpec, NodeId, NodeSpec, Observed, Phase, Place, TaskId,
+    TaskSpec, Time, View, engine::Placement,
 };
 use pod::Settings;
 use port::{Bell, Engine};
-use record::{Record, Records};
+use record::{Key, Record, Records, What};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -41,6 +42,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Words to the engine that wait: a turn of the control plane is one, and a word takes microseconds.
 const WORDS: usize = 1024;
+/// Ids of a worker's pods that are kept without looking whether they are gone.
+const MOST_KEYS: usize = 1024;
 /// Words to one worker that wait; who has more for it waits, since a worker never does.
 const TOLD: usize = 1024;
 
@@ -81,12 +84,7 @@ impl Kube {
     pub fn new(config: KubeConfig, bell: Bell) -> io::Result<Kube> {
         let records = Records::open(&config.folder.join("tasks"))?;
         let shared = Arc::new(Shared::new(config.remote, config.credential, bell));
-        let mut waiting: BTreeMap<TaskId, Record> = BTreeMap::new();
-        for record in records.all()? {
-            let what = "its cluster is looked at again".into();
-            shared.show(&record.task, Phase::Preparing { what });
-            waiting.insert(record.task.clone(), record);
-        }
+        let waiting = found(&shared, &records)?;
         let (told, inbox) = channel(WORDS);
         let settings = Settings {
             server: config.server,
@@ -202,12 +200,48 @@ impl Drop for Kube {
     }
 }
 
+/// Shows what a server before us had started; returns what needs its cluster.
+fn found(shared: &Shared, records: &Records) -> io::Result<BTreeMap<Key, Record>> {
+    let all = records.all()?;
+    let (pods, on_nodes): (Vec<Record>, Vec<Record>) =
+        all.into_iter().partition(|r| r.compute().is_some());
+    let mut waiting = BTreeMap::new();
+    for record in pods {
+        let what = "its cluster is looked at again".into();
+        shared.show(&record.key(), Phase::Preparing { what });
+        if let What::Node { node, .. } = &record.what {
+            shared.expect(node, &record); // it may come before its cluster is reached
+        }
+        waiting.insert(record.key(), record);
+    }
+    for record in on_nodes {
+        let key = record.key();
+        match record.what {
+            What::Task {
+                task,
+                placement,
+                spec,
+            } if placement
+                .place
+                .node()
+                .is_some_and(|node| shared.shows(&Key::Node(node.clone()))) =>
+            {
+                let node = placement.place.node().cloned().expect("it was just seen");
+                shared.start_on(node, task, placement, spec);
+            }
+            // Its node went, and we died before the record was removed.
+            What::Task { .. } | What::Node { .. } => records.remove(&key),
+        }
+    }
+    Ok(waiting)
+}
+
 /// The engine's thread: hands words to the workers, and keeps tasks of computes that are not attached.
 struct Manager {
     shared: Arc<Shared>,
     records: Records,
     settings: Settings,
-    waiting: BTreeMap<TaskId, Record>,
+    waiting: BTreeMap<Key, Record>,
     workers: BTreeMap<ComputeId, Worker>,
 }
 
@@ -216,7 +250,10 @@ struct Worker {
     /// What it was made for: with another of these it is made anew.
     made_for: (PathBuf, Box<str>, Option<Box<str>>, Option<u32>),
     thread: tokio::task::JoinHandle<()>,
-    tasks: std::collections::BTreeSet<TaskId>,
+    /// What is its, or was.
+    keys: BTreeSet<Key>,
+    /// How many of them there may be before those that are gone are looked for.
+    most: usize,
 }
 
 impl Manager {
@@ -261,8 +298,8 @@ impl Manager {
             // Another kubeconfig of the same cluster, most likely: the pods stay, the new worker finds them.
             old.thread.abort();
             for record in self.records.all().unwrap_or_default() {
-                if old.tasks.contains(&record.task) {
-                    self.waiting.insert(record.task.clone(), record);
+                if old.keys.contains(&record.key()) {
+                    self.waiting.insert(record.key(), record);
                 }
             }
         }
@@ -287,83 +324,149 @@ impl Manager {
             told,
             made_for: key,
             thread: tokio::task::spawn_local(Attached::serve(given, inbox)),
-            tasks: std::collections::BTreeSet::new(),
+            keys: BTreeSet::new(),
+            most: MOST_KEYS,
         };
-        let mine: Vec<TaskId> = self
+        let mine: Vec<Key> = self
             .waiting
             .iter()
             .filter(|(_, record)| record.compute() == Some(&id))
-            .map(|(task, _)| task.clone())
+            .map(|(key, _)| key.clone())
             .collect();
-        for task in mine {
-            if let Some(record) = self.waiting.remove(&task) {
-                worker.tasks.insert(task);
+        for key in mine {
+            if let Some(record) = self.waiting.remove(&key) {
+                worker.keys.insert(key);
                 drop(worker.told.send(Told::Start(Box::new(record))).await);
             }
         }
         self.workers.insert(id, worker);
     }
 
-    fn worker_of(&self, task: &TaskId) -> Option<&Worker> {
-        self.workers.values().find(|w| w.tasks.contains(task))
+    fn worker_of(&self, key: &Key) -> Option<&Worker> {
+        self.workers.values().find(|w| w.keys.contains(key))
     }
 
     async fn act(&mut self, action: Action) {
         match action {
             Action::Start(task, placement, spec) => self.start(task, placement, spec).await,
-            Action::Stop(task) => match self.worker_of(&task) {
-                Some(worker) => drop(worker.told.send(Told::Stop(task)).await),
-                None if self.waiting.contains_key(&task) => {
-                    self.shared.show(&task, Phase::Exited(Exit::Stopped));
+            Action::AddNode(node, spec) => self.add(node, spec).await,
+            Action::Stop(task) if self.shared.is_on_a_node(&task) => {
+                self.shared.tell_agent(Action::Stop(task));
+            }
+            Action::Forget(task) if self.shared.is_on_a_node(&task) => {
+                // First: a server that starts now must not begin it again on a node that has forgotten it.
+                self.records.remove(&Key::Task(task.clone()));
+                self.shared.tell_agent(Action::Forget(task));
+            }
+            Action::Stop(task) => {
+                let key = Key::Task(task);
+                match self.worker_of(&key) {
+                    Some(worker) => drop(worker.told.send(Told::Stop(key)).await),
+                    None if self.waiting.contains_key(&key) => {
+                        self.shared.show(&key, Phase::Exited(Exit::Stopped));
+                    }
+                    None => {}
                 }
-                None => {}
-            },
-            Action::Forget(task) => match self.worker_of(&task) {
-                Some(worker) => drop(worker.told.send(Told::Forget(task)).await),
-                None if self.waiting.contains_key(&task) => {
-                    // Its pod, if there is one, is found by its label should the compute come back.
-                    self.waiting.remove(&task);
-                    self.records.remove(&task);
-                    self.shared.forget(&task);
+            }
+            Action::Forget(task) => {
+                let key = Key::Task(task.clone());
+                match self.worker_of(&key) {
+                    Some(worker) => drop(worker.told.send(Told::Forget(key)).await),
+                    None if self.waiting.contains_key(&key) => {
+                        // Its pod, if there is one, is found by its label should the compute come back.
+                        self.waiting.remove(&key);
+                        self.records.remove(&key);
+                        self.shared.forget(&task);
+                    }
+                    None => {}
                 }
-                None => {}
-            },
+            }
+            Action::RemoveNode(node) => self.remove(node, None).await,
+            Action::Evict(node, by) => self.remove(node, Some(by)).await,
             Action::Lend(..) | Action::Ack(..) => self.shared.tell_agent(action),
-            // Nodes of clusters are not pods here yet.
-            Action::AddNode(..) | Action::RemoveNode(_) | Action::Evict(..) | Action::Do(_) => {}
+            Action::Do(_) => {}
         }
     }
 
-    async fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<model::TaskSpec>) {
-        let known = self.waiting.contains_key(&task) || self.worker_of(&task).is_some();
-        if known && self.shared.shows(&task) {
-            return;
+    /// Lets a node go, or takes it away.
+    async fn remove(&mut self, node: NodeId, by: Option<Time>) {
+        let key = Key::Node(node.clone());
+        if self.waiting.remove(&key).is_some() {
+            self.shared.hide_node(&node, &self.records);
+            self.records.remove(&key);
+        } else if let Some(worker) = self.worker_of(&key) {
+            let told = match by {
+                Some(by) => Told::Evict(key, by),
+                None => Told::Stop(key),
+            };
+            drop(worker.told.send(told).await);
         }
-        let record = Record {
-            task: task.clone(),
+    }
+
+    async fn start(&mut self, task: TaskId, placement: Placement, spec: Arc<TaskSpec>) {
+        if let Place::On(node) = &placement.place {
+            return self.start_on(node.clone(), task, placement, spec);
+        }
+        let what = What::Task {
+            task,
             placement,
             spec,
-            tried: false,
         };
+        self.begin(Record::new(what)).await;
+    }
+
+    /// Starts a task on a node that is a pod.
+    fn start_on(&mut self, node: NodeId, task: TaskId, placement: Placement, spec: Arc<TaskSpec>) {
+        if self.shared.is_on_a_node(&task) || !self.shared.shows(&Key::Node(node.clone())) {
+            return;
+        }
+        let record = Record::new(What::Task {
+            task: task.clone(),
+            placement: placement.clone(),
+            spec: spec.clone(),
+        });
+        if let Err(e) = self.records.write(&record) {
+            tracing::error!("the record of {task} cannot be written: {e}"); // asked again (K2)
+            return;
+        }
+        self.shared.start_on(node, task, placement, spec);
+    }
+
+    async fn add(&mut self, node: NodeId, spec: NodeSpec) {
+        self.begin(Record::new(What::Node { node, spec })).await;
+    }
+
+    /// Makes a pod, once.
+    async fn begin(&mut self, record: Record) {
+        let key = record.key();
+        let known = self.waiting.contains_key(&key) || self.worker_of(&key).is_some();
+        if known && self.shared.shows(&key) {
+            return;
+        }
         let Some(compute) = record.compute().cloned() else {
             return;
         };
         let why = |text: &str| Phase::Pending { why: text.into() };
         if let Err(e) = self.records.write(&record) {
             // Not shown: the control plane asks again (K2).
-            tracing::error!("the record of {task} cannot be written: {e}");
+            tracing::error!("the record of {key} cannot be written: {e}");
             return;
         }
         match self.workers.get_mut(&compute) {
             Some(worker) => {
-                worker.tasks.insert(task.clone());
-                self.shared.show(&task, why("its pod is made"));
+                if worker.keys.len() >= worker.most {
+                    // What is not shown any more is gone; looked at when as much again has come, so that it costs nothing.
+                    worker.keys.retain(|key| self.shared.shows(key));
+                    worker.most = (2 * worker.keys.len()).max(MOST_KEYS);
+                }
+                worker.keys.insert(key.clone());
+                self.shared.show(&key, why("its pod is made"));
                 drop(worker.told.send(Told::Start(Box::new(record))).await);
             }
             None => {
                 self.shared
-                    .show(&task, why("its compute has no cluster yet"));
-                self.waiting.insert(task, record);
+                    .show(&key, why("its compute has no cluster yet"));
+                self.waiting.insert(key, record);
             }
         }
     }

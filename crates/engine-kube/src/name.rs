@@ -2,6 +2,7 @@
 //!
 //! N1 a task has one pod name for ever, and two tasks of a workspace never share one: creating it is idempotent by its name.
 
+use crate::record::Key;
 use model::{NodeId, TaskId};
 use sha2::{Digest, Sha256};
 
@@ -31,18 +32,41 @@ pub fn pod(task: &TaskId) -> String {
         return whole;
     }
     let hash = digest(&run.to_ascii_lowercase(), DIGITS);
-    let room = LONGEST - tail.len() - hash.len() - 2;
-    let mut clean: String = run
+    let run = clean(run, LONGEST - tail.len() - hash.len() - 2);
+    format!("{run}-{hash}-{tail}")
+}
+
+/// The pod of a node: `<cluster>-<digest>-n<ordinal>-<incarnation>`. The digest tells clusters of one name apart that are of
+/// different workspaces.
+fn pod_of_node(node: &NodeId) -> String {
+    let whole = serde_json::to_string(&node.compute).expect("ids can be written");
+    let hash = digest(&whole.to_ascii_lowercase(), DIGITS);
+    let tail = format!("{hash}-n{}-{}", node.ordinal, node.incarnation);
+    let cluster = clean(node.compute.name(), LONGEST - tail.len() - 1);
+    format!("{cluster}-{tail}")
+}
+
+/// The pod of whatever it is.
+pub fn of(key: &Key) -> String {
+    match key {
+        Key::Task(task) => pod(task),
+        Key::Node(node) => pod_of_node(node),
+    }
+}
+
+/// What of a name may stand in the name of a pod; never empty.
+fn clean(name: &str, room: usize) -> String {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let clean: String = name
         .to_ascii_lowercase()
         .chars()
         .map(|c| if legal(c) { c } else { '-' })
         .take(room)
         .collect();
-    clean = clean.trim_matches('-').to_owned();
-    if clean.is_empty() {
-        clean.push('x');
+    match clean.trim_matches('-') {
+        "" => "x".to_owned(),
+        clean => clean.to_owned(),
     }
-    format!("{clean}-{hash}-{tail}")
 }
 
 /// A text as the value of a label; with a digest when it is none as it stands.

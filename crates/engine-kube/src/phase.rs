@@ -51,6 +51,8 @@ pub struct Look {
     pub state: State,
     /// What is about to take it, while it still runs: a disruption, or its deletion.
     pub going: Option<Box<str>>,
+    /// How many seconds it has, when it is being deleted.
+    pub grace: Option<u64>,
     /// The last words of its container, when it has ended.
     pub words: Box<str>,
 }
@@ -72,6 +74,9 @@ pub fn look(pod: &Pod) -> Look {
             .map(Into::into),
         state: state(pod),
         going: going(pod),
+        grace: meta
+            .deletion_grace_period_seconds
+            .and_then(|s| u64::try_from(s).ok()),
         words: main_of(pod)
             .and_then(|c| c.state.as_ref()?.terminated.as_ref()?.message.as_deref())
             .unwrap_or_default()

@@ -5,9 +5,10 @@
 //!    made once, also by a server that died between asking and hearing (it is lost then, and the next attempt begins).
 
 use crate::name;
-use model::{ComputeId, TaskId, TaskSpec, engine::Placement};
+use model::{ComputeId, NodeId, NodeSpec, TaskId, TaskSpec, engine::Placement};
 use serde::{Deserialize, Serialize};
 use std::{
+    fmt,
     fs::{self, File},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -15,23 +16,72 @@ use std::{
     sync::Arc,
 };
 
-/// A task that was to be started.
+/// What a pod is for; also a task that has none of its own, but runs on a node that is one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Key {
+    /// A task of a run.
+    Task(TaskId),
+    /// A node of a cluster.
+    Node(NodeId),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Task(task) => write!(f, "task {task}"),
+            Key::Node(node) => write!(f, "node {node}"),
+        }
+    }
+}
+
+/// What was to be started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum What {
+    /// A task.
+    Task {
+        /// Which.
+        task: TaskId,
+        /// Where.
+        placement: Placement,
+        /// What it runs.
+        spec: Arc<TaskSpec>,
+    },
+    /// A node.
+    Node {
+        /// Which.
+        node: NodeId,
+        /// What it is.
+        spec: NodeSpec,
+    },
+}
+
+/// Something that was to be started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Which.
-    pub task: TaskId,
-    /// Where.
-    pub placement: Placement,
     /// What.
-    pub spec: Arc<TaskSpec>,
+    pub what: What,
     /// Whether its pod may be there (R2).
     pub tried: bool,
 }
 
 impl Record {
-    /// The compute of its pod.
+    /// Something whose pod has not been asked for.
+    pub fn new(what: What) -> Record {
+        Record { what, tried: false }
+    }
+    /// What it is about.
+    pub fn key(&self) -> Key {
+        match &self.what {
+            What::Task { task, .. } => Key::Task(task.clone()),
+            What::Node { node, .. } => Key::Node(node.clone()),
+        }
+    }
+    /// The compute of its pod; `None` for a task that has no pod of its own.
     pub fn compute(&self) -> Option<&ComputeId> {
-        self.placement.place.pod().map(|pod| &pod.compute)
+        match &self.what {
+            What::Task { placement, .. } => placement.place.pod().map(|pod| &pod.compute),
+            What::Node { spec, .. } => spec.pod.as_ref().map(|pod| &pod.compute),
+        }
     }
 }
 
@@ -49,15 +99,15 @@ impl Records {
         Ok(Records(folder.to_owned()))
     }
 
-    fn path(&self, task: &TaskId) -> PathBuf {
-        let whole = serde_json::to_string(task).expect("ids can be written");
+    fn path(&self, key: &Key) -> PathBuf {
+        let whole = serde_json::to_string(key).expect("ids can be written");
         let whole = name::digest(&whole.to_ascii_lowercase(), 16);
-        self.0.join(format!("{}.{whole}.json", name::pod(task)))
+        self.0.join(format!("{}.{whole}.json", name::of(key)))
     }
 
     /// Writes one (R1).
     pub fn write(&self, record: &Record) -> io::Result<()> {
-        let path = self.path(&record.task);
+        let path = self.path(&record.key());
         let beside = path.with_extension("new");
         let mut file = File::options()
             .create(true)
@@ -71,11 +121,11 @@ impl Records {
     }
 
     /// Removes one.
-    pub fn remove(&self, task: &TaskId) {
-        if let Err(e) = fs::remove_file(self.path(task))
+    pub fn remove(&self, key: &Key) {
+        if let Err(e) = fs::remove_file(self.path(key))
             && e.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!("the record of {task}: {e}");
+            tracing::warn!("the record of {key}: {e}");
         }
     }
 

@@ -1,6 +1,9 @@
 //! Taints that our pods tolerate (behaviour §2.7.2): those that Azure's extension sets aside machines with.
 
-use k8s_openapi::api::core::v1::{Taint as NodeTaint, Toleration};
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm,
+    Taint as NodeTaint, Toleration,
+};
 use model::{
     ComputeId,
     kubernetes::{Taint, TaintEffect},
@@ -36,6 +39,48 @@ pub fn tolerations(compute: &ComputeId) -> Vec<Toleration> {
             ..Toleration::default()
         })
         .collect()
+}
+
+/// What providers mark machines with that they may take away: label and taint alike (AKS, GKE, Karpenter).
+const SPOT: [(&str, &str); 3] = [
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+    ("cloud.google.com/gke-spot", "true"),
+    ("karpenter.sh/capacity-type", "spot"),
+];
+
+/// The tolerations of a pod that may be taken away.
+pub fn spot() -> impl Iterator<Item = Toleration> {
+    SPOT.into_iter().map(|(key, value)| Toleration {
+        key: Some(key.into()),
+        operator: Some("Equal".into()),
+        value: Some(value.into()),
+        effect: Some("NoSchedule".into()),
+        ..Toleration::default()
+    })
+}
+
+/// Such a pod runs on machines of that kind where there are any, and elsewhere where there are none.
+pub fn rather_spot() -> Affinity {
+    let terms = SPOT
+        .into_iter()
+        .map(|(key, value)| PreferredSchedulingTerm {
+            weight: 100,
+            preference: NodeSelectorTerm {
+                match_expressions: Some(vec![NodeSelectorRequirement {
+                    key: key.into(),
+                    operator: "In".into(),
+                    values: Some(vec![value.into()]),
+                }]),
+                match_fields: None,
+            },
+        });
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(terms.collect()),
+            required_during_scheduling_ignored_during_execution: None,
+        }),
+        ..Affinity::default()
+    }
 }
 
 /// The taints of a machine that keep our pods away.

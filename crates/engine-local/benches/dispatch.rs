@@ -246,7 +246,14 @@ impl Rig {
             gpus: 0,
         };
         let tier = Tier::LowPriority;
-        local.apply(vec![Action::AddNode(node.clone(), NodeSpec { size, tier })]);
+        local.apply(vec![Action::AddNode(
+            node.clone(),
+            NodeSpec {
+                size,
+                tier,
+                pod: None,
+            },
+        )]);
         let mut rig = Rig {
             local,
             bell,

@@ -17,7 +17,7 @@ mod site;
 mod task;
 mod worker;
 
-use crate::mirror::Pusher;
+use crate::mirror::{Fetcher, Pusher};
 use crate::{
     proc,
     protocol::{self, Down, NodeConfig, Up, VERSION},
@@ -31,6 +31,7 @@ use rustix::{
     event::{EventfdFlags, Timespec, epoll, eventfd},
     process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit},
 };
+pub use site::folder_name;
 use site::{Launched, Site};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -97,6 +98,13 @@ enum News {
     Ended {
         slot: u32,
         notes: Vec<String>,
+    },
+    /// The input of these indices is here.
+    Brought {
+        slot: u32,
+        spans: Vec<(u32, u32)>,
+        fetcher: Box<Fetcher>,
+        failed: Option<String>,
     },
     /// Everything is with the server.
     Pushed {
@@ -550,13 +558,16 @@ impl Agent {
             self.last_exit = task.exit_code();
         }
         self.slots.remove(task);
-        let folder = self.dir.join("tasks").join(site::folder_name(task));
+        let name = folder_name(task);
+        let folders = ["tasks", "mirror"].map(|own| self.dir.join(own).join(&name));
         let task = task.clone();
         self.helpers.run(move || {
-            if let Err(e) = fs::remove_dir_all(&folder)
-                && e.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!("{}: {e}", folder.display());
+            for folder in folders {
+                if let Err(e) = fs::remove_dir_all(&folder)
+                    && e.kind() != io::ErrorKind::NotFound
+                {
+                    tracing::warn!("{}: {e}", folder.display());
+                }
             }
             News::Removed { task }
         });
@@ -567,8 +578,8 @@ impl Agent {
             if let Some(out) = self.link.out() {
                 protocol::write(out, &Up::Gone(task));
             }
-            // The agent of a pod has nothing else to do.
-            self.leaving |= self.config.role.is_elsewhere() && self.tasks.is_empty();
+            // The agent of one task has nothing else to do.
+            self.leaving |= self.config.role.has_one_task() && self.tasks.is_empty();
             return;
         }
         let slot = match &news {
@@ -583,6 +594,7 @@ impl Agent {
             | News::WorkerGone { slot, .. }
             | News::Synced { slot }
             | News::Pushed { slot }
+            | News::Brought { slot, .. }
             | News::Ended { slot, .. } => *slot,
         };
         let mut cx = Context {
@@ -607,8 +619,9 @@ impl Agent {
             task.on_time(&mut cx);
         }
         // A pod that is taken ends as soon as what it ran has ended: nobody waits for its grace to pass.
-        let untold = !self.tasks.is_empty() && self.tasks.values().all(Task::ended_untold);
-        if untold && self.notice.is_some() && self.config.role.is_elsewhere() {
+        let idle = !self.tasks.is_empty() || !self.config.role.has_one_task();
+        let idle = idle && self.tasks.values().all(Task::is_over_under_notice);
+        if idle && self.notice.is_some() && self.config.role.is_elsewhere() {
             self.last_exit = TAKEN;
             self.leaving = true;
         }

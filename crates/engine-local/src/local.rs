@@ -28,7 +28,7 @@ use std::{
 use thiserror::Error;
 
 /// `runtime/batch.py`, so that one binary is enough.
-const BATCH: &str = include_str!("../../../runtime/batch.py");
+pub(crate) const BATCH: &str = include_str!("../../../runtime/batch.py");
 
 /// How the engine is set up.
 pub struct LocalConfig {

@@ -10,7 +10,7 @@
 mod bring;
 mod serve;
 
-pub use bring::{Mirror, Pusher};
+pub use bring::{Fetcher, Mirror, Pusher};
 pub use serve::Grants;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,8 @@ pub struct Plan {
     pub root: PathBuf,
     /// Brought before the task starts. What is not there is nothing.
     pub fetch: Vec<String>,
+    /// May be brought while it runs: files below these.
+    pub later: Vec<String>,
     /// Brought back when it has changed.
     pub push: Vec<String>,
     /// Packages for its Python, as lines for pip.

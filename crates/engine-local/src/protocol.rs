@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::{io, path::PathBuf, sync::Arc};
 
 /// Version of these messages. Server and agent are one binary, but an adopted agent may be older.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Longest frame: a parcel with the largest allowed result (64 MiB) and its head.
 pub const MAX_FRAME: usize = 80 << 20;
 
@@ -263,7 +263,7 @@ pub enum Role {
     /// A pod: the task is shown, the node is not.
     #[serde(rename = "pod")]
     Pod(Box<Pod>),
-    /// A pod of a cluster: the agent came by itself, from another machine.
+    /// A pod of a cluster, with one task or a node of ours: the agent came by itself, from another machine.
     #[serde(rename = "elsewhere")]
     Elsewhere(Box<Elsewhere>),
 }
@@ -273,6 +273,10 @@ impl Role {
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Role::Elsewhere(_))
     }
+    /// Whether it runs on another machine for one task, and has nothing to do after it.
+    pub fn has_one_task(&self) -> bool {
+        matches!(self, Role::Elsewhere(elsewhere) if !elsewhere.node)
+    }
 }
 
 /// What an agent knows of its pod.
@@ -280,6 +284,8 @@ impl Role {
 pub struct Elsewhere {
     /// `PATH` of the image.
     pub path: String,
+    /// It is a node, which takes one task after the other.
+    pub node: bool,
 }
 
 /// The task of a pod.

@@ -23,8 +23,8 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Connections for files that a node may have at once; its agent needs one.
-const MAX_FILES: u32 = 4;
+/// Connections for files that a node may have at once; its agent needs two for a task.
+const MAX_FILES: u32 = 8;
 
 /// What a connection of an agent is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,12 @@ impl Remote {
             spec,
         });
         self.shared.wish(Wish::Expect(node, task, held));
+    }
+
+    /// An agent may come that is a node of a cluster. Telling it twice changes nothing.
+    pub fn expect_node(&self, node: NodeId) {
+        self.expected().entry(node.clone()).or_insert(0);
+        self.shared.wish(Wish::ExpectNode(node));
     }
 
     /// Nothing that this agent says or sends counts any more.

@@ -45,6 +45,18 @@ pub struct ClusterSpec {
     pub max: u32,
     /// A node without work for this long is released.
     pub idle: Millis,
+    /// Where its nodes come from; `None` is this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<NodePods>,
+}
+
+/// Nodes that are pods of an attached cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePods {
+    /// The Kubernetes compute of the same workspace that the cluster is attached as.
+    pub kubernetes: Name,
+    /// The image that they run: its Python is what environments are built on.
+    pub image: Box<str>,
 }
 
 /// Core quotas of one workspace. Low priority is one number over all families, apart from dedicated.

@@ -16,7 +16,7 @@ use std::{
 use crate::{
     batch::Ranges,
     cluster::{Size, Tier},
-    id::{JobId, NodeId, TaskId},
+    id::{ComputeId, JobId, NodeId, TaskId},
     kubernetes::{ClusterKey, ClusterSeen, Place},
     unit::{Bytes, Millis, Resources, Time},
 };
@@ -77,6 +77,18 @@ pub struct NodeSpec {
     pub size: Size,
     /// Its tier.
     pub tier: Tier,
+    /// What it is a pod of; `None`: a process of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<NodePod>,
+}
+
+/// What the pod of a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePod {
+    /// The Kubernetes compute whose cluster it is in.
+    pub compute: ComputeId,
+    /// Its image.
+    pub image: Box<str>,
 }
 
 /// Where packages come from.
@@ -273,7 +285,10 @@ pub enum ErrandSeen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeSeen {
     /// On its way.
-    Booting,
+    Booting {
+        /// What it waits for, in the words of whoever brings it, when that is worth telling.
+        why: Option<Box<str>>,
+    },
     /// Ready for tasks.
     Up,
     /// Will be taken at the latest then.

@@ -21,11 +21,11 @@ pub mod view;
 pub mod why;
 
 pub use batch::{BatchSpec, Progress, Ranges};
-pub use cluster::{ClusterSpec, Quotas, Size, Tier};
+pub use cluster::{ClusterSpec, NodePods, Quotas, Size, Tier};
 pub use document::{Declared, DocKey, Document, Kind};
 pub use engine::{
-    Action, BlobPath, Errand, ErrandSeen, Exit, Mailbox, NodeSeen, NodeSpec, Observed, Parcel,
-    Phase, TaskSeen, TaskSpec,
+    Action, BlobPath, Errand, ErrandSeen, Exit, Mailbox, NodePod, NodeSeen, NodeSpec, Observed,
+    Parcel, Phase, TaskSeen, TaskSpec,
 };
 pub use event::{Answer, BatchEvent, Command, Event, NodeEvent, Refusal, RunEvent};
 pub use id::{ComputeId, Id, JobId, Name, NodeId, TaskId, Workspace};

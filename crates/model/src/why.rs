@@ -72,6 +72,9 @@ pub enum Why {
         ready: u32,
         /// Being prepared.
         coming: u32,
+        /// What the first of them waits for, when that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        what: Option<Box<str>>,
     },
     /// Others are before it on the same compute (FIFO).
     Behind {
@@ -289,11 +292,13 @@ impl fmt::Display for Why {
                 need,
                 ready,
                 coming,
+                what,
             } => {
                 write!(
                     f,
                     "needs {need} nodes: {ready} ready, {coming} being prepared"
-                )
+                )?;
+                what.iter().try_for_each(|what| write!(f, ": {what}"))
             }
             Why::Behind { ahead, first } => {
                 write!(f, "{ahead} before it on this compute, first {first}")

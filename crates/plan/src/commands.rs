@@ -85,7 +85,13 @@ impl Turning<'_> {
                 });
             }
             let (old, new) = (&known.spec, spec);
-            let fixed = if old.size.name != new.size.name {
+            let pods = |spec: &ClusterSpec| match &spec.pods {
+                Some(pods) => pods.kubernetes.to_string(),
+                None => "this machine".to_owned(),
+            };
+            let fixed = if pods(old) != pods(new) {
+                Some(("place of the nodes", pods(old), pods(new)))
+            } else if old.size.name != new.size.name {
                 Some(("size", old.size.name.to_string(), new.size.name.to_string()))
             } else if old.tier != new.tier {
                 Some(("tier", old.tier.to_string(), new.tier.to_string()))
@@ -101,7 +107,29 @@ impl Turning<'_> {
                 });
             }
         }
+        self.has_a_place(id, spec)?;
         quota::may_always_have(self.world, id, spec)
+    }
+
+    /// Nodes that are pods need an attached cluster to be pods of.
+    fn has_a_place(&self, id: &ComputeId, spec: &ClusterSpec) -> Result<(), Refusal> {
+        let Some(pods) = &spec.pods else {
+            return Ok(());
+        };
+        let at = ComputeId::new(id.workspace(), pods.kubernetes.clone());
+        let refuse = |what: &str| Refusal::Invalid {
+            code: BAD_ARGUMENT,
+            message: format!(
+                "the nodes of compute {id} are to be pods of {}, which {what}: attach it first (zaffre compute attach --type kubernetes)",
+                pods.kubernetes
+            ),
+        };
+        match self.world.view.kubernetes.get(&at) {
+            Some(record) if record.deleting => Err(refuse("is being detached")),
+            Some(record) if record.spec.is_attached() => Ok(()),
+            Some(_) => Err(refuse("is no cluster but this machine")),
+            None => Err(refuse("is no Kubernetes compute of the workspace")),
+        }
     }
 
     fn remove(&mut self, key: DocKey) -> Result<Answer, Refusal> {
@@ -122,6 +150,7 @@ impl Turning<'_> {
         if deleting {
             return Ok(Answer::Stored);
         }
+        self.has_no_nodes(&id)?;
         self.emit_event(Event::Withdrawn { key, at: self.now });
         let pool = self.world.pools.get(&id).map(|p| p.runs.clone());
         let pods = self.world.pods.get(&id).map(|p| p.runs.clone());
@@ -131,6 +160,27 @@ impl Turning<'_> {
             self.give_up(&job, Outcome::Canceled(Why::ComputeDeleted { compute }));
         }
         Ok(Answer::Stored)
+    }
+
+    /// A cluster's pods are told to end through its compute: that stays as long as others have nodes there.
+    fn has_no_nodes(&self, id: &ComputeId) -> Result<(), Refusal> {
+        let there = |spec: &ClusterSpec| {
+            let pods = spec.pods.as_ref();
+            pods.is_some_and(|p| ComputeId::new(id.workspace(), p.kubernetes.clone()) == *id)
+        };
+        let clusters = self.world.view.clusters.iter();
+        let of_it = clusters.filter(|(c, r)| c.workspace() == id.workspace() && there(&r.spec));
+        let names: Vec<&str> = of_it.map(|(c, _)| c.name()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::Conflict {
+            message: format!(
+                "compute {id} has the nodes of {}: delete {} first",
+                names.join(", "),
+                if names.len() == 1 { "it" } else { "them" }
+            ),
+        })
     }
 
     /// A job that goes on keeps its document: whoever looks for it must find it.

@@ -62,6 +62,14 @@ fn head_why(world: &World, compute: &ComputeId, seek: &Seek) -> Option<Why> {
             need: seek.need,
             ready,
             coming,
+            what: pool.preparing.iter().find_map(|mark| {
+                let id = model::NodeId {
+                    compute: compute.clone(),
+                    ordinal: mark.ordinal,
+                    incarnation: mark.incarnation,
+                };
+                world.shown_nodes.get(&id)?.clone()
+            }),
         });
     }
     cluster

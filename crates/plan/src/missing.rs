@@ -6,8 +6,8 @@
 //! M3 a task starts only on a node that is seen.
 
 use model::{
-    Action, Errand, JobId, NodeId, NodeSeen, NodeSpec, NodeState, Observed, Phase, RunState,
-    TaskId, TaskSeen, Work,
+    Action, ComputeId, Errand, JobId, NodeId, NodePod, NodeSeen, NodeSpec, NodeState, Observed,
+    Phase, RunState, TaskId, TaskSeen, Work,
     batch::BatchOutput,
     engine::Placement,
     run::{RunRecord, TaskRecord},
@@ -64,6 +64,10 @@ fn node(world: &World, seen: &Observed, id: &NodeId, out: &mut Vec<Action>) {
                 let spec = NodeSpec {
                     size: cluster.spec.size.clone(),
                     tier: cluster.spec.tier,
+                    pod: cluster.spec.pods.as_ref().map(|pods| NodePod {
+                        compute: ComputeId::new(id.compute.workspace(), pods.kubernetes.clone()),
+                        image: pods.image.clone(),
+                    }),
                 };
                 out.push(Action::AddNode(id.clone(), spec));
             }
@@ -74,7 +78,7 @@ fn node(world: &World, seen: &Observed, id: &NodeId, out: &mut Vec<Action>) {
         }
         (
             Some(NodeState::Leaving { by: Some(by), .. }),
-            Some(NodeSeen::Booting | NodeSeen::Up | NodeSeen::Broken { .. }),
+            Some(NodeSeen::Booting { .. } | NodeSeen::Up | NodeSeen::Broken { .. }),
         ) => out.push(Action::Evict(id.clone(), *by)),
         (Some(NodeState::Leaving { by: Some(by), .. }), Some(NodeSeen::Evicting { by: known })) => {
             if by < known {

@@ -48,10 +48,12 @@ impl Turning<'_> {
         match (&record.state, seen) {
             (NodeState::Preempted, _) => Found::Same,
             // Asked for and never shown: the asking is repeated by `missing`.
-            (NodeState::Preparing, None) if !self.world.shown_nodes.contains(id) => Found::Same,
-            (NodeState::Preparing, Some(NodeSeen::Booting)) => {
-                if !self.world.shown_nodes.contains(id) {
-                    self.world.shown_nodes.insert(id.clone());
+            (NodeState::Preparing, None) if !self.world.shown_nodes.contains_key(id) => Found::Same,
+            (NodeState::Preparing, Some(NodeSeen::Booting { why })) => {
+                let shown = &mut self.world.shown_nodes;
+                if shown.get(id) != Some(why) {
+                    shown.insert(id.clone(), why.clone());
+                    self.world.dirty.insert(id.compute.clone()); // who waits for it may be told
                 }
                 Found::Same
             }
@@ -62,7 +64,7 @@ impl Turning<'_> {
             (NodeState::Leaving { by: None, .. } | NodeState::Unusable { .. }, Some(_)) => {
                 Found::Same
             }
-            (_, Some(NodeSeen::Booting | NodeSeen::Up)) => Found::Same,
+            (_, Some(NodeSeen::Booting { .. } | NodeSeen::Up)) => Found::Same,
             (
                 NodeState::Leaving {
                     by: Some(known), ..

@@ -59,7 +59,8 @@ pub struct World {
     pub(crate) short: BTreeSet<ComputeId>,
     pub(crate) usage_changed: bool,
     pub(crate) embedded_changed: bool,
-    pub(crate) shown_nodes: BTreeSet<NodeId>,
+    /// Nodes on their way that an engine shows, with what they wait for.
+    pub(crate) shown_nodes: BTreeMap<NodeId, Option<Box<str>>>,
     pub(crate) shown_tasks: BTreeSet<TaskId>,
     pub(crate) timers: Timers,
     pub(crate) looked: bool,

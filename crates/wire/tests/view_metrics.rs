@@ -29,6 +29,7 @@ fn track(name: &str, steps: &[(u64, u32, u32)]) -> Track {
         min: 0,
         max: 4,
         idle: Millis(1),
+        pods: None,
     };
     let counts = |running, preempted| NodeCounts {
         running,

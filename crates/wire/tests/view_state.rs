@@ -72,6 +72,7 @@ fn statuses_are_azures() {
         need: 2,
         ready: 0,
         coming: 2,
+        what: None,
     };
     let name: Name = "c1".into();
     let lost = || Why::AllNodesPreempted {
@@ -306,6 +307,7 @@ fn a_cluster_shows_its_nodes_and_what_it_lacks() {
         min: 0,
         max: 3,
         idle: Millis(1),
+        pods: None,
     };
     let why = Why::Quota {
         quota: "low-priority cores".into(),

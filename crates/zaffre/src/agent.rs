@@ -37,11 +37,16 @@ pub fn main(args: &[OsString]) -> ExitCode {
     let word = |n: usize| args.get(n).and_then(|a| a.to_str());
     let result = match (word(0), args.len()) {
         (Some("--install"), 2) => install(Path::new(&args[1])),
-        (Some("--connect"), 6) if word(2) == Some("--secret") && word(4) == Some("--dir") => {
+        (Some("--connect"), 6 | 7)
+            if word(2) == Some("--secret")
+                && word(4) == Some("--dir")
+                && word(6).is_none_or(|w| w == "--node") =>
+        {
             return match pod(
                 word(1).unwrap_or_default(),
                 Path::new(&args[3]),
                 Path::new(&args[5]),
+                word(6).is_some(),
             ) {
                 Ok(code) => code,
                 Err(error) => failed(&error),
@@ -175,12 +180,12 @@ impl Way {
     }
 }
 
-/// The agent of a pod, with its tunnel on a thread of its own.
-fn pod(url: &str, secret: &Path, dir: &Path) -> io::Result<ExitCode> {
+/// The agent of a pod, with its tunnel on a thread of its own; `whole`: the pod is a node.
+fn pod(url: &str, secret: &Path, dir: &Path, whole: bool) -> io::Result<ExitCode> {
     crate::provider();
     let way = Arc::new(Way::new(url, secret)?);
     let node = serde_json::from_slice(&fs::read(secret.join("node"))?)?;
-    let agent = engine_local::agent::Pod::new(dir, node)?;
+    let agent = engine_local::agent::Pod::new(dir, node, whole)?;
     let notice = agent.notice();
     let listen = |name: &str| -> io::Result<(PathBuf, std::os::unix::net::UnixListener)> {
         let path = dir.join(name);

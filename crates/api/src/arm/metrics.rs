@@ -97,5 +97,6 @@ fn gone(cores: u32) -> ClusterSpec {
         min: 0,
         max: 0,
         idle: Millis(0),
+        pods: None,
     }
 }

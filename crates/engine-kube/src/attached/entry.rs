@@ -1,15 +1,20 @@
-//! A task of the compute: what is known of its pod, and what is to be done about it.
+//! A task or node of the compute: what is known of its pod, and what is to be done about it.
+//!
+//! A node is shown until its pod is gone, or until it is certain that it is lost: from then on its agent is not listened to,
+//! and what is left of the pod is removed without anybody asking. A task is shown with its end until it is forgotten.
 
 use super::{Attached, operation::Next};
 use crate::{
     ask::Failed,
     name,
     phase::{Look, State},
-    record::Record,
+    pod::GRACE_S,
+    record::{Key, Record},
     trouble::Kind,
 };
 use k8s_openapi::api::core::v1::Pod;
-use model::{Action, Exit, NodeId, Phase, TaskId};
+use model::{Action, Exit, Millis, NodeId, Phase, TaskId, Time};
+use port::{Clock, Machine as Wall};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -49,7 +54,7 @@ pub enum Make {
     },
 }
 
-/// A task.
+/// A pod that is wanted, or was.
 pub struct Entry {
     /// What is on disk about it.
     pub record: Record,
@@ -69,6 +74,10 @@ pub struct Entry {
     /// Nobody wants it any longer.
     pub forgotten: bool,
     stop: Option<Instant>,
+    /// To be taken away, at the latest then.
+    pub evict: Option<Time>,
+    /// Being taken away, and until when it has.
+    notice: Option<Time>,
     seen: bool,
     absent: bool,
     machine_absent: bool,
@@ -107,9 +116,13 @@ fn since(mark: &mut Option<Instant>, now: Instant) -> Duration {
 impl Entry {
     fn new(record: Record, now: Instant) -> Option<Entry> {
         let compute = record.compute()?.clone();
+        let key = record.key();
         Some(Entry {
-            name: name::pod(&record.task),
-            node: name::node(&compute, &record.task),
+            name: name::of(&key),
+            node: match &key {
+                Key::Task(task) => name::node(&compute, task),
+                Key::Node(node) => node.clone(),
+            },
             make: if record.tried {
                 Make::Made { at: now }
             } else {
@@ -125,6 +138,8 @@ impl Entry {
             removed: false,
             forgotten: false,
             stop: None,
+            evict: None,
+            notice: None,
             seen: false,
             absent: false,
             machine_absent: false,
@@ -309,39 +324,63 @@ impl Entry {
 }
 
 impl Attached {
-    /// Takes in a task.
+    /// Takes in a task or node.
     pub fn start(&mut self, record: Record) {
-        if self.entries.contains_key(&record.task) || self.detaching {
+        let key = record.key();
+        if self.entries.contains_key(&key) || self.detaching {
             return;
         }
-        let task = record.task.clone();
         let Some(entry) = Entry::new(record, Instant::now()) else {
             return;
         };
         let shared = &self.given.shared;
         shared.expect(&entry.node, &entry.record);
-        self.entries.insert(task, entry);
+        self.entries.insert(key, entry);
     }
 
-    /// Ends a task.
-    pub fn stop(&mut self, task: &TaskId) {
-        if let Some(entry) = self.entries.get_mut(task) {
-            entry.stop.get_or_insert_with(Instant::now);
+    /// Ends a task, or lets a node go.
+    pub fn stop(&mut self, key: &Key) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        match key {
+            Key::Task(_) => {
+                entry.stop.get_or_insert_with(Instant::now);
+            }
+            Key::Node(_) => {
+                entry.end(Exit::Stopped);
+                entry.forgotten = true;
+            }
+        }
+    }
+
+    /// Takes a node away. What is not made yet is let go at once.
+    pub fn evict(&mut self, key: &Key, by: Time) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        match entry.make {
+            Make::Made { .. } if entry.notice.is_none_or(|known| by < known) => {
+                (entry.evict, entry.notice) = (Some(by), Some(by));
+                self.given.shared.notice(&entry.node, by);
+            }
+            Make::Made { .. } => {}
+            Make::Wanted { .. } => entry.end(Exit::Stopped),
         }
     }
 
     /// Drops a task that is over.
-    pub fn forget(&mut self, task: &TaskId) {
-        let Some(entry) = self.entries.get_mut(task) else {
+    pub fn forget(&mut self, key: &Key) {
+        let (Some(entry), Key::Task(task)) = (self.entries.get_mut(key), key) else {
             return;
         };
         if entry.ended.is_none() {
             // Kept here: the agent will not repeat it.
-            entry.ended = self.given.shared.agent(&entry.node, task).exit;
+            entry.ended = self.given.shared.agent(&entry.node, Some(task)).exit;
         }
         if let Some(exit) = entry.ended.clone() {
             entry.forgotten = true;
-            self.given.shared.show(task, Phase::Exited(exit));
+            self.given.shared.show(key, Phase::Exited(exit));
         }
     }
 
@@ -355,9 +394,9 @@ impl Attached {
 
     /// Looks at everything, and begins what is to be done.
     pub fn review(&mut self, now: Instant) {
-        let tasks: Vec<TaskId> = self.entries.keys().cloned().collect();
-        for task in tasks {
-            self.consider(&task, now);
+        let keys: Vec<Key> = self.entries.keys().cloned().collect();
+        for key in keys {
+            self.consider(&key, now);
         }
         if self.define_at.is_some_and(|at| at <= now) && !self.defining && self.may_ask(now) {
             self.define();
@@ -380,11 +419,15 @@ impl Attached {
         }
     }
 
-    fn consider(&mut self, task: &TaskId, now: Instant) {
+    fn consider(&mut self, key: &Key, now: Instant) {
         let may = self.may_ask(now);
         let shared = self.given.shared.clone();
-        let Some(entry) = self.entries.get_mut(task) else {
+        let Some(entry) = self.entries.get_mut(key) else {
             return;
+        };
+        let task = match key {
+            Key::Task(task) => Some(task),
+            Key::Node(_) => None,
         };
         let agent = shared.agent(&entry.node, task);
         let look = self.ours.get(&entry.name);
@@ -405,33 +448,51 @@ impl Attached {
             let url = &self.given.settings.connect;
             let (phase, wanted) = entry.judge(now, look, self.ours.whole, machine, &agent, url);
             if let Some(phase) = phase {
-                shared.show(task, phase);
-            }
-            if let Some(ip) = look.and_then(|l| l.ip.as_ref())
-                && entry.ip.as_ref() != Some(ip)
-            {
-                entry.ip = Some(ip.clone());
-                shared.address(task, ip);
+                shared.show(key, phase);
             }
             next = wanted;
-            entry.stopping(now, &agent, task, &shared);
+            match task {
+                Some(task) => {
+                    if let Some(ip) = look.and_then(|l| l.ip.as_ref())
+                        && entry.ip.as_ref() != Some(ip)
+                    {
+                        entry.ip = Some(ip.clone());
+                        shared.address(task, ip);
+                    }
+                    entry.stopping(now, &agent, task, &shared);
+                }
+                None => next = entry.taking(look, &shared).or(next),
+            }
         }
         if let Some(exit) = entry.ended.clone()
             && agent.exit.is_none()
             && !entry.forgotten
         {
             shared.release(&entry.node); // L3
-            shared.show(task, Phase::Exited(exit));
+            let broken = matches!(
+                exit,
+                Exit::NotStarted { .. } | Exit::OutOfMemory { .. } | Exit::Init { .. }
+            );
+            if task.is_some() || broken {
+                shared.show(key, Phase::Exited(exit));
+            } else {
+                shared.hide_node(&entry.node, &self.given.records);
+                entry.forgotten = true;
+            }
         }
         if entry.forgotten {
             // Nothing was made, or there is no way to what was.
             entry.removed |=
                 !entry.busy && (!entry.record.tried || (self.way.is_none() && self.detaching));
             if entry.removed {
-                self.given.records.remove(task);
-                shared.hide(task, &entry.node);
+                shared.release(&entry.node);
+                match task {
+                    Some(task) => shared.forget(task),
+                    None => shared.hide_node(&entry.node, &self.given.records),
+                }
+                self.given.records.remove(key);
                 self.sweeping.insert(entry.name.as_str().into()); // gone when the watch says so
-                self.entries.remove(task);
+                self.entries.remove(key);
                 return;
             }
             next = entry.leave(now, look, &agent, task, &shared);
@@ -440,7 +501,7 @@ impl Attached {
             && may
             && !entry.busy
         {
-            self.begin(task, next);
+            self.begin(key, next);
         }
     }
 }
@@ -459,19 +520,42 @@ impl Entry {
         }
     }
 
+    /// A node under notice, by us or by others: it is shown, and taken when its pod was not told yet.
+    fn taking(&mut self, look: Option<&Look>, shared: &crate::Shared) -> Option<Next> {
+        let now = Wall.now();
+        if let Some(look) = look.filter(|l| l.going.is_some()) {
+            let grace = look.grace.unwrap_or(GRACE_S.unsigned_abs());
+            let by = now + Millis::secs(grace);
+            if self.notice.is_none_or(|known| by < known) {
+                self.notice = Some(by);
+                shared.notice(&self.node, by);
+            }
+        }
+        let by = self.evict?;
+        let seconds = by.since(now).0.div_ceil(1000).max(1);
+        Some(Next::Evict {
+            seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+        })
+    }
+
     /// Forgotten: the agent is let go first, so that its container ends as the program did; then everything is removed.
     fn leave(
         &mut self,
         now: Instant,
         look: Option<&Look>,
         agent: &Agent,
-        task: &TaskId,
+        task: Option<&TaskId>,
         shared: &crate::Shared,
     ) -> Option<Next> {
         let over = look.is_none_or(|l| matches!(l.state, State::Ended(_) | State::Taken { .. }));
         let gone = self.machine_absent || self.ill_since.is_some();
         let told = agent.exit.is_some() || self.farewell.is_some();
-        if told && !over && !gone && since(&mut self.farewell, now) < FAREWELL {
+        if let Some(task) = task
+            && told
+            && !over
+            && !gone
+            && since(&mut self.farewell, now) < FAREWELL
+        {
             shared.tell_agent(Action::Forget(task.clone()));
             return None;
         }

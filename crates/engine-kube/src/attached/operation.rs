@@ -4,11 +4,12 @@ use super::{Attached, entry::Make};
 use crate::{
     ask::{Failed, STRANGER, Way},
     pod,
+    record::{Key, What},
     trouble::Kind,
 };
 use futures_util::FutureExt;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use model::{Exit, Phase, TaskId};
+use model::{Exit, Phase};
 use std::time::{Duration, Instant};
 
 /// Requests at once: pods of a gang are made together, and an API server with five hundred clients is not flooded.
@@ -29,26 +30,28 @@ const MAKING: &str = "making pods";
 pub enum Outcome {
     /// A pod was to be made.
     Created {
-        /// Of which task.
-        task: TaskId,
+        /// For what.
+        key: Key,
         /// The owner that was found or made on the way.
         owner: Option<OwnerReference>,
         /// Whether it is there.
         result: Result<(), Failed>,
     },
+    /// A pod was to be taken away.
+    Evicted(Key, Result<(), Failed>),
     /// A pod was to be removed.
-    Removed(TaskId, Result<(), Failed>),
+    Removed(Key, Result<(), Failed>),
     /// A pod that no watch has shown was looked for.
-    Found(TaskId, Result<Option<Box<Pod>>, Failed>),
+    Found(Key, Result<Option<Box<Pod>>, Failed>),
     /// The machine of a pod was looked for.
-    Machine(TaskId, Result<bool, Failed>),
+    Machine(Key, Result<bool, Failed>),
     /// A pod of nobody was to be removed.
     Swept(Box<str>, Result<(), Failed>),
     /// The definition of instance types was to be installed.
     Defined(Result<(), Failed>),
 }
 
-/// What is to be done next for a task.
+/// What is to be done next for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Make its pod.
@@ -57,6 +60,11 @@ pub enum Next {
     Remove {
         /// Without grace: its machine is gone.
         now: bool,
+    },
+    /// Take it away, as somebody else would: it has so many seconds.
+    Evict {
+        /// At least one: a pod without any is gone from the API server before its processes are dead.
+        seconds: u32,
     },
     /// See whether its pod is there.
     Find,
@@ -75,19 +83,24 @@ impl Attached {
         self.way.clone()
     }
 
-    /// Begins an operation for a task. The caller has asked `may_ask`.
-    pub fn begin(&mut self, task: &TaskId, next: Next) {
+    /// Begins an operation for a pod. The caller has asked `may_ask`.
+    pub fn begin(&mut self, key: &Key, next: Next) {
         let Some(way) = self.way() else { return };
         let server = self.given.settings.server.clone();
-        let id = task.clone();
-        let Some(entry) = self.entries.get_mut(task) else {
+        let id = key.clone();
+        let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
         let name = entry.name.clone();
         let future = match next {
-            Next::Create => return self.create(task, way),
+            Next::Create => return self.create(key, way),
             Next::Remove { now } => {
-                async move { Outcome::Removed(id, way.remove(&server, &name, now).await) }.boxed()
+                let grace = now.then_some(0);
+                async move { Outcome::Removed(id, way.remove(&server, &name, grace).await) }.boxed()
+            }
+            Next::Evict { seconds } => {
+                async move { Outcome::Evicted(id, way.remove(&server, &name, Some(seconds)).await) }
+                    .boxed()
             }
             Next::Find => async move {
                 let found = way.find(&name).await;
@@ -109,8 +122,8 @@ impl Attached {
         self.flight.push(future);
     }
 
-    fn create(&mut self, task: &TaskId, way: Way) {
-        let Some(entry) = self.entries.get_mut(task) else {
+    fn create(&mut self, key: &Key, way: Way) {
+        let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
         entry.record.tried = true;
@@ -122,13 +135,14 @@ impl Attached {
                 pause: REFUSED,
             };
             let why = format!("its record cannot be written: {e}").into();
-            return self.given.shared.show(task, Phase::Pending { why });
+            return self.given.shared.show(key, Phase::Pending { why });
         }
         entry.busy = true;
-        let (id, record) = (task.clone(), entry.record.clone());
+        let (id, record) = (key.clone(), entry.record.clone());
         let mut settings = self.given.settings.clone();
         settings.namespace.clone_from(&way.namespace);
         settings.pull = self.given.spec.pull_policy;
+        settings.selector.clone_from(&self.given.spec.node_selector);
         settings.owner.clone_from(&self.owner);
         let (compute, node) = (self.given.id.clone(), entry.node.clone());
         let shared = self.given.shared.clone();
@@ -141,26 +155,33 @@ impl Attached {
                     owner = Some(found);
                 }
                 settings.claims = way.claims().await;
-                let Some(shape) = record.placement.place.pod() else {
-                    return Ok(());
+                let made = match &record.what {
+                    What::Task {
+                        task,
+                        placement,
+                        spec,
+                    } => match placement.place.pod() {
+                        Some(shape) => pod::pod(task, shape, spec, &settings),
+                        None => Err("it has no pod of its own".to_owned()),
+                    },
+                    What::Node { node, spec } => pod::node(node, spec, &settings),
                 };
-                let pod =
-                    pod::pod(&id, shape, &record.spec, &settings).map_err(|message| Failed {
-                        kind: Kind::NotFound,
-                        words: message.into(),
-                        resource: "pods",
-                    })?;
+                let pod = made.map_err(|message| Failed {
+                    kind: Kind::NotFound,
+                    words: message.into(),
+                    resource: "pods",
+                })?;
                 let files = shared.credential(&node);
                 let files: Vec<(&str, &[u8])> = files
                     .iter()
                     .map(|(n, b)| (n.as_str(), b.as_slice()))
                     .collect();
-                let secret = pod::secret(&id, shape, &settings, &files);
+                let secret = pod::secret(&pod, &files);
                 way.create(&settings, &secret, &pod).await
             }
             .await;
             Outcome::Created {
-                task: id,
+                key: id,
                 owner,
                 result,
             }
@@ -175,7 +196,7 @@ impl Attached {
         self.sweeping.insert(name.clone());
         tracing::info!(compute = %self.given.id, "pod {name} belongs to no task any more; it is removed");
         let future = async move {
-            let gone = way.remove(&server, &name, false).await;
+            let gone = way.remove(&server, &name, None).await;
             Outcome::Swept(name, gone)
         };
         self.flight.push(future.boxed());
@@ -208,20 +229,26 @@ impl Attached {
     /// An operation is over.
     pub fn done(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Created {
-                task,
-                owner,
-                result,
-            } => {
+            Outcome::Created { key, owner, result } => {
                 self.count(result.as_ref().err());
                 if owner.is_some() {
                     self.owner = owner;
                 }
-                self.created(&task, result);
+                self.created(&key, result);
             }
-            Outcome::Removed(task, result) => {
+            Outcome::Evicted(key, result) => {
                 self.count(result.as_ref().err());
-                if let Some(entry) = self.entries.get_mut(&task) {
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.busy = false;
+                    match result {
+                        Ok(()) => entry.evict = None,
+                        Err(failed) => entry.told_trouble(&failed.words),
+                    }
+                }
+            }
+            Outcome::Removed(key, result) => {
+                self.count(result.as_ref().err());
+                if let Some(entry) = self.entries.get_mut(&key) {
                     entry.busy = false;
                     match result {
                         Ok(()) => entry.removed = true,
@@ -229,16 +256,16 @@ impl Attached {
                     }
                 }
             }
-            Outcome::Found(task, result) => {
+            Outcome::Found(key, result) => {
                 self.count(result.as_ref().err());
-                if let Some(entry) = self.entries.get_mut(&task) {
+                if let Some(entry) = self.entries.get_mut(&key) {
                     entry.busy = false;
                     entry.found(result);
                 }
             }
-            Outcome::Machine(task, result) => {
+            Outcome::Machine(key, result) => {
                 self.count(result.as_ref().err());
-                if let Some(entry) = self.entries.get_mut(&task) {
+                if let Some(entry) = self.entries.get_mut(&key) {
                     entry.busy = false;
                     entry.machine_found(result);
                 }
@@ -257,9 +284,9 @@ impl Attached {
         }
     }
 
-    fn created(&mut self, task: &TaskId, result: Result<(), Failed>) {
+    fn created(&mut self, key: &Key, result: Result<(), Failed>) {
         let now = Instant::now();
-        let Some(entry) = self.entries.get_mut(task) else {
+        let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
         entry.busy = false;
@@ -294,7 +321,7 @@ impl Attached {
                 // A server that said no has made nothing: should we die now, the next one may ask again (R2).
                 entry.record.tried = false;
                 if let Err(e) = self.given.records.write(&entry.record) {
-                    tracing::warn!("the record of {task}: {e}");
+                    tracing::warn!("the record of {key}: {e}");
                 }
                 let pause = (pause * 2).min(REFUSED_LONGEST);
                 entry.make = Make::Wanted {
@@ -304,7 +331,7 @@ impl Attached {
             }
         }
         let why = failed.words.clone();
-        self.given.shared.show(task, Phase::Pending { why });
+        self.given.shared.show(key, Phase::Pending { why });
         let forbidden = failed.kind == Kind::Forbidden;
         if forbidden {
             self.heard(MAKING, Some(failed.words));

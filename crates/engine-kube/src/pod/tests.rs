@@ -57,6 +57,7 @@ fn spec(image: Option<&str>) -> TaskSpec {
 
 fn settings() -> Settings {
     Settings {
+        selector: Labels::new(),
         server: "0123456789".into(),
         namespace: "azureml".into(),
         connect: "https://10.0.0.1:8443".into(),

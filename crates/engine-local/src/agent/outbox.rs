@@ -115,6 +115,10 @@ impl Outbox {
             self.waiting.pop_front();
         }
     }
+    /// Whether nothing is to be told, and all that was told is durable.
+    pub fn is_empty(&self) -> bool {
+        self.since.is_none() && self.waiting.is_empty()
+    }
     /// Highest acknowledged.
     pub fn acked(&self) -> u64 {
         self.acked

@@ -1,17 +1,19 @@
 //! An agent that is elsewhere: in a pod, whose image is the environment and whose files come through a mirror.
 //!
 //! O1 it lives as long as its pod: there is no folder that a server could take from it, and no process that adopts it;
-//! O2 it ends when its task is forgotten, with the exit code that the program had;
+//! O2 one with a task of its own ends when that is forgotten, with the exit code that the program had;
 //! O3 the user's program gets the variables of the image, and none of ours.
 
 use super::{Agent, Helpers, News, task};
 use crate::{
     confine::Kind,
-    mirror::{Mirror, Plan, Pusher},
-    protocol::{Elsewhere, NodeConfig, Order, Role},
+    local::BATCH,
+    mirror::{Fetcher, Mirror, Plan, Pusher},
+    protocol::{Elsewhere, NodeConfig, Order, Pool, Role, Work},
     record,
 };
 use model::NodeId;
+use port::listing;
 use std::{
     ffi::OsStr,
     fs, io,
@@ -41,10 +43,12 @@ impl Notice {
 
 impl Pod {
     /// The agent of `node` in the folder `dir`, where its sockets will be.
-    pub fn new(dir: &Path, node: NodeId) -> io::Result<Pod> {
+    /// `whole`: it is a node, and takes any task.
+    pub fn new(dir: &Path, node: NodeId, whole: bool) -> io::Result<Pod> {
         fs::create_dir_all(dir)?;
         let elsewhere = Elsewhere {
             path: std::env::var("PATH").unwrap_or_default(),
+            node: whole,
         };
         let config = NodeConfig {
             node,
@@ -79,6 +83,9 @@ pub fn bring(
     tell: &dyn Fn(&str),
 ) -> Result<Arc<Pusher>, String> {
     let requirements = plan.requirements.clone();
+    if let Work::Pool(pool) = &mut order.work {
+        pool.runtime = runtime(&ground.dir).map_err(|e| format!("batch.py: {e}"))?;
+    }
     let mut mirror = Mirror::new(plan, &ground.config.socket_dir);
     mirror.fetch(tell)?;
     let image = std::env::vars()
@@ -102,6 +109,36 @@ pub fn bring(
     Pusher::start(mirror)
         .map(Arc::new)
         .map_err(|e| format!("files cannot be brought back: {e}"))
+}
+
+/// Writes what runs beside user code.
+fn runtime(dir: &Path) -> io::Result<PathBuf> {
+    let path = dir.join("batch.py");
+    fs::write(&path, BATCH)?;
+    Ok(path)
+}
+
+/// Brings the input of these mini-batches: the files that the listing names for them.
+pub fn bring_input(
+    fetcher: &mut Fetcher,
+    pool: &Pool,
+    root: &str,
+    spans: &[(u32, u32)],
+    given_up: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let mut listing = listing::Reader::new(io::BufReader::new(fs::File::open(&pool.listing)?))?;
+    let group = u64::from(pool.group.max(1));
+    let mut paths = Vec::new();
+    for (start, end) in spans {
+        let items = u64::from(*start) * group..(u64::from(*end) * group).min(listing.count());
+        for item in items {
+            // A name that is no text cannot be asked for; `run()` finds nothing there, and says so.
+            if let Ok(path) = String::from_utf8(listing.path(item)?) {
+                paths.push(format!("{root}/{path}"));
+            }
+        }
+    }
+    fetcher.bring(&paths, given_up)
 }
 
 /// The first of these programs on the image's path.

@@ -35,13 +35,22 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// How often resident memory is looked at where no cgroup limits it.
 const WATCH: Duration = Duration::from_millis(500);
 
+/// Indices whose input is brought at once.
+const BROUGHT_AT_ONCE: usize = 32;
+/// No more is brought while so many indices wait to run.
+const BROUGHT_AHEAD: usize = 64;
+
 /// What a pool task receives and reports, from its start to `Forget`.
 #[derive(Debug, Default)]
 pub struct Mail {
     /// Highest lend received.
     pub lent: u64,
-    /// Indices not begun, in the order of their lends.
+    /// Indices not begun whose input is here, in the order of their lends.
     pub queue: VecDeque<(u32, u32)>,
+    /// Their input is elsewhere: what is lent comes here first.
+    pub elsewhere: bool,
+    coming: VecDeque<(u32, u32)>,
+    on_its_way: Vec<(u32, u32)>,
     /// Results on their way.
     pub outbox: Outbox,
 }
@@ -53,8 +62,40 @@ impl Mail {
             return false;
         }
         self.lent = number;
-        self.queue.extend(ranges.spans());
+        match self.elsewhere {
+            true => self.coming.extend(ranges.spans()),
+            false => self.queue.extend(ranges.spans()),
+        }
         true
+    }
+    /// The next indices whose input is to be brought; none while there is enough to run.
+    pub fn next_to_bring(&mut self) -> Vec<(u32, u32)> {
+        let here = self.queue.iter().map(|(start, end)| (end - start) as usize);
+        if here.sum::<usize>() >= BROUGHT_AHEAD {
+            return Vec::new();
+        }
+        let mut room = u32::try_from(BROUGHT_AT_ONCE).unwrap_or(u32::MAX);
+        while room > 0
+            && let Some(front) = self.coming.front_mut()
+        {
+            let (start, end) = (front.0, front.1.min(front.0.saturating_add(room)));
+            self.on_its_way.push((start, end));
+            room -= end - start;
+            front.0 = end;
+            if front.0 == front.1 {
+                self.coming.pop_front();
+            }
+        }
+        self.on_its_way.clone()
+    }
+    /// Input is here. `false`: what it was for was given back meanwhile.
+    pub fn brought(&mut self, spans: &[(u32, u32)]) -> bool {
+        let wanted = !self.on_its_way.is_empty();
+        if wanted {
+            self.on_its_way.clear();
+            self.queue.extend(spans);
+        }
+        wanted
     }
     fn take(&mut self) -> Option<u32> {
         let front = self.queue.front_mut()?;
@@ -70,7 +111,8 @@ impl Mail {
     }
     /// Gives back everything that was not begun.
     pub fn give_back(&mut self, now: Instant) {
-        for (start, end) in self.queue.drain(..) {
+        let all = self.queue.drain(..).chain(self.on_its_way.drain(..));
+        for (start, end) in all.chain(self.coming.drain(..)) {
             self.outbox.returned(start, end, now);
         }
     }
@@ -663,4 +705,60 @@ fn note_error(
     text.push(b'\n');
     text.extend_from_slice(trace);
     log.write(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_runs_when_its_input_is_here_and_all_of_it_can_be_given_back() {
+        let now = Instant::now();
+        let mut mail = Mail {
+            elsewhere: true,
+            ..Mail::default()
+        };
+        assert!(mail.lend(1, &Ranges::span(0, 50)));
+        assert!(!mail.lend(1, &Ranges::span(0, 50)), "it came before");
+        assert!(mail.lend(2, &Ranges::span(60, 100)));
+        assert_eq!(mail.lent, 2, "told at once, whatever has come");
+        assert_eq!(mail.take(), None, "nothing is here");
+
+        let first = mail.next_to_bring();
+        assert_eq!(first, [(0, 32)]);
+        assert!(mail.brought(&first));
+        assert_eq!(mail.take(), Some(0));
+        let second = mail.next_to_bring();
+        assert_eq!(second, [(32, 50), (60, 74)]);
+
+        // Given back while some of it is on its way: each index once.
+        mail.give_back(now);
+        assert!(!mail.brought(&second));
+        assert_eq!(mail.take(), None);
+        assert!(mail.next_to_bring().is_empty());
+        let parcel = mail.outbox.close().unwrap();
+        let spans = parcel.returned.spans().to_vec();
+        assert_eq!(spans, [(1, 50), (60, 100)]);
+    }
+
+    #[test]
+    fn input_is_brought_a_piece_ahead_of_what_runs() {
+        let mut mail = Mail {
+            elsewhere: true,
+            ..Mail::default()
+        };
+        mail.lend(1, &Ranges::span(0, 1000));
+        let mut brought = 0;
+        loop {
+            let spans = mail.next_to_bring();
+            if spans.is_empty() {
+                break;
+            }
+            mail.brought(&spans);
+            brought += BROUGHT_AT_ONCE;
+        }
+        assert_eq!(brought, BROUGHT_AHEAD);
+        mail.take();
+        assert!(!mail.next_to_bring().is_empty());
+    }
 }

@@ -12,12 +12,15 @@ use super::{
     pool::{Mail, PoolRun},
     site::{self, Site},
 };
-use crate::mirror::{Plan, Pusher};
+use crate::mirror::{Fetcher, Plan, Pusher};
 use crate::protocol::{self, NodeConfig, Order, Report, Stage, Up, Work};
 use model::{Ranges, TaskId, engine::Exit};
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -69,6 +72,10 @@ pub struct Task {
     /// What of its files has to be brought from elsewhere, and who brings back what it writes.
     plan: Option<Plan>,
     pusher: Option<Arc<Pusher>>,
+    /// Brings input while it runs; on its way with the piece that comes.
+    fetcher: Option<Box<Fetcher>>,
+    /// Nobody waits for input any more.
+    given_up: Arc<AtomicBool>,
 }
 
 impl Task {
@@ -96,6 +103,8 @@ impl Task {
             dir: PathBuf::new(),
             plan: None,
             pusher: None,
+            fetcher: None,
+            given_up: Arc::default(),
         }
     }
 
@@ -120,13 +129,22 @@ impl Task {
         }
     }
 
-    /// Whether it has ended in a way that is not reported (T3), with everything brought home.
-    pub fn ended_untold(&self) -> bool {
-        self.untold
+    /// Whether nothing is left to do for it on a node that goes: it ended in a way that is not reported (T3) with everything
+    /// brought home, or its end and all its results are known, or it is a pool that has nothing to run and nothing to tell.
+    pub fn is_over_under_notice(&self) -> bool {
+        let told = self.mail.outbox.is_empty();
+        match &self.run {
+            Run::Pool(pool) => told && !pool.busy() && !self.ending,
+            Run::Command(_) => false,
+            Run::None => {
+                self.untold || (told && self.waiting()) || (told && self.exited() && !self.dirty)
+            }
+        }
     }
 
     /// Its files are elsewhere: told before `Go`.
     pub fn mirror(&mut self, plan: Plan) {
+        self.mail.elsewhere = !plan.later.is_empty();
         self.plan = Some(plan);
     }
 
@@ -209,6 +227,12 @@ impl Task {
                 }
             }
             News::Ended { notes, .. } => self.ended(&notes, cx),
+            News::Brought {
+                spans,
+                fetcher,
+                failed,
+                ..
+            } => self.brought(&spans, fetcher, failed, cx),
             News::Pushed { .. } => self.over(),
             News::Nothing | News::Notice { .. } | News::Removed { .. } => {}
         }
@@ -248,6 +272,9 @@ impl Task {
                 }
             }
             (Work::Pool(pool), _) => {
+                if let Some(plan) = self.plan.as_ref().filter(|p| !p.later.is_empty()) {
+                    self.fetcher = Some(Box::new(Fetcher::new(plan, &self.dir)));
+                }
                 let (pool, node) = (pool.clone(), self.node.clone());
                 let mut run = PoolRun::start(self.slot, staged.site, pool, node, cx);
                 run.draining = self.noticed;
@@ -323,6 +350,70 @@ impl Task {
         }
     }
 
+    /// Begins to bring the input of what was lent, where it is elsewhere; one piece at a time, so that the workers run the one
+    /// while the next comes.
+    fn bring(&mut self, cx: &mut Context<'_>) {
+        let (Some(site), Run::Pool(_)) = (&self.site, &self.run) else {
+            return;
+        };
+        let Work::Pool(pool) = &site.order.work else {
+            return;
+        };
+        let Some(mut fetcher) = self.fetcher.take() else {
+            return;
+        };
+        let spans = self.mail.next_to_bring();
+        if spans.is_empty() {
+            self.fetcher = Some(fetcher);
+            return;
+        }
+        let (slot, pool, root) = (self.slot, pool.clone(), self.root_of_input());
+        let given_up = self.given_up.clone();
+        cx.news.run(move || {
+            let given_up = || given_up.load(Ordering::Relaxed);
+            let failed = pod::bring_input(&mut fetcher, &pool, &root, &spans, &given_up);
+            News::Brought {
+                slot,
+                spans,
+                fetcher,
+                failed: failed.err().map(|e| e.to_string()),
+            }
+        });
+    }
+
+    fn root_of_input(&self) -> String {
+        let later = self.plan.as_ref().and_then(|plan| plan.later.first());
+        later.cloned().unwrap_or_default()
+    }
+
+    /// Input has come, or cannot be kept here: then the node is of no use for it, and says so.
+    fn brought(
+        &mut self,
+        spans: &[(u32, u32)],
+        fetcher: Box<Fetcher>,
+        failed: Option<String>,
+        cx: &mut Context<'_>,
+    ) {
+        self.fetcher = Some(fetcher);
+        let there = self.mail.brought(spans);
+        match failed {
+            Some(why) => {
+                self.mail.give_back(cx.now);
+                self.end.get_or_insert(Some(Exit::NotStarted {
+                    message: format!("input files cannot be brought: {why}").into(),
+                }));
+            }
+            None if self.noticed || self.stopping => self.mail.give_back(cx.now),
+            None => {
+                if let Run::Pool(pool) = &mut self.run
+                    && there
+                {
+                    pool.feed_all(&mut self.mail, cx.now);
+                }
+            }
+        }
+    }
+
     /// Parcels up to `seq` are durable.
     pub fn ack(&mut self, seq: u64, now: Instant) {
         let crowded = self.mail.outbox.crowded();
@@ -379,6 +470,8 @@ impl Task {
         }
         if self.end.is_some() && !self.launching() {
             self.begin_end(cx);
+        } else {
+            self.bring(cx);
         }
     }
 
@@ -393,6 +486,7 @@ impl Task {
             return;
         };
         self.ending = true;
+        self.given_up.store(true, Ordering::Relaxed);
         let reported = matches!(&self.end, Some(Some(_)));
         let seen: Arc<Mutex<Seen>> = match &self.run {
             Run::Command(command) => command.seen(),

@@ -1,11 +1,13 @@
-//! Agents on other machines: they come by themselves, with a credential that the server's route has checked.
+//! Agents on other machines: they come by themselves, with a credential that the server's route has checked. Some have one
+//! task and go with it (pods of a job); others are nodes of a cluster and take one after the other.
 //!
-//! U1 a guest is expected before it comes, and says nothing of any task but its own;
+//! U1 a guest is expected before it comes; one with one task says nothing of any other;
 //! U2 its silence means nothing: whoever expects it knows when its machine is gone, and says so (`Release`);
 //! U3 the tasks of a gang are prepared when all their pods have addresses, and begin together as everywhere (J1).
 
 use super::{Hub, PEER, Peer, nodes::Node, token};
 use crate::{
+    agent::folder_name,
     environment::recipe,
     gang::{Address, Gang},
     mirror::Plan,
@@ -13,7 +15,7 @@ use crate::{
     resolve,
 };
 use model::{
-    BlobPath, NodeId, TaskId, TaskSpec,
+    BlobPath, NodeId, Place, TaskId, TaskSpec,
     engine::{InputSpec, Placement, Program},
     instance_type::GPU,
 };
@@ -25,8 +27,13 @@ use std::{
     time::Instant,
 };
 
-/// Where the mirror lies in a pod.
-const MIRROR: &str = "/zaffre/work/mirror";
+/// Where the mirrors of the tasks of a pod lie, each in a folder of its own.
+pub const MIRRORS: &str = "/zaffre/work/mirror";
+
+/// Where the mirror of a task lies in its pod.
+fn mirror(task: &TaskId) -> PathBuf {
+    Path::new(MIRRORS).join(folder_name(task))
+}
 
 /// Where the first process of a pod is reached. A pod has all ports for itself: this is the one that torch takes by itself.
 const PORT: u16 = 29_500;
@@ -39,6 +46,8 @@ fn address(host: String) -> Address {
 pub enum Wish {
     /// One may come, for this task.
     Expect(NodeId, TaskId, Arc<Held>),
+    /// One may come that is a node.
+    ExpectNode(NodeId),
     /// Nothing that it says counts any more.
     Release(NodeId),
     /// Where a task is reached.
@@ -57,18 +66,28 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
         InputSpec::Path { source, .. } => Some(text(source)),
     }));
     fetch.extend(spec.model.iter().map(|m| text(&m.source)));
-    // What earlier attempts have left, and this task's own logs.
-    fetch.extend(["outputs", "logs"].map(below));
+    let mut later = Vec::new();
+    let mut push = vec![text(&spec.artifacts)];
+    match &spec.program {
+        // What earlier attempts have left, and this task's own logs.
+        Program::Command { .. } => fetch.extend(["outputs", "logs"].map(below)),
+        // Of the input, what it is lent; its logs are its node's alone.
+        Program::Pool(pool) => {
+            fetch.push(text(&pool.listing));
+            later.push(text(&pool.root));
+            push.push(text(&pool.shared_output));
+        }
+    }
     let nowhere = vec![address(String::new()); placement.gang.len().max(1)];
     if let Ok(gang) = Gang::new(task, &placement.gang, nowhere, &spec.variables) {
         let logs = (0..gang.processes).map(|local| gang.log_name(local));
         fetch.extend(logs.map(|name| below(&name)));
     }
-    let mut push = vec![text(&spec.artifacts)];
     push.extend(spec.outputs.values().map(|o| text(&o.target)));
     Plan {
-        root: PathBuf::from(MIRROR),
+        root: mirror(task),
         fetch,
+        later,
         push,
         requirements: Vec::new(),
     }
@@ -82,10 +101,15 @@ impl Hub {
                 if self.nodes.contains_key(&id) {
                     return;
                 }
-                self.grants
-                    .give(&id, plan(&task, &held.placement, &held.spec));
-                self.nodes.insert(id.clone(), Node::guest(now));
+                self.nodes.insert(id.clone(), Node::guest(now, false));
+                self.grant_files(&id, &task, &held);
                 self.hold(&task, id, Some(held));
+            }
+            Wish::ExpectNode(id) => {
+                if !self.nodes.contains_key(&id) {
+                    self.nodes.insert(id.clone(), Node::guest(now, true));
+                    self.dirty_nodes.insert(id);
+                }
             }
             Wish::Release(id) => self.release(&id),
             Wish::Address(task, ip) => {
@@ -95,6 +119,12 @@ impl Hub {
             }
             Wish::Guest(id, stream) => self.welcome(id, stream),
         }
+    }
+
+    /// A task of a guest may use its files.
+    pub fn grant_files(&self, node: &NodeId, task: &TaskId, held: &Held) {
+        let plan = plan(task, &held.placement, &held.spec);
+        self.grants.give(node, task, plan);
     }
 
     fn release(&mut self, id: &NodeId) {
@@ -194,8 +224,8 @@ impl Hub {
         addresses: Vec<Address>,
     ) -> Result<crate::protocol::Order, String> {
         let (placement, spec) = (&held.placement, &held.spec);
-        if matches!(spec.program, Program::Pool(_)) {
-            return Err("batch deployments do not run as pods".to_owned());
+        if matches!(spec.program, Program::Pool(_)) && placement.place.pod().is_some() {
+            return Err("batch deployments run on the nodes of a cluster".to_owned());
         }
         let model = spec
             .model
@@ -208,18 +238,26 @@ impl Hub {
                 "Python {python} is asked for: the image's own is taken"
             ));
         }
-        let devices = placement.place.pod().map(|pod| &pod.limits.devices);
-        let gpus = devices.and_then(|d| d.get(GPU)).copied();
+        if let (Some(image), Place::On(_)) = (&spec.environment.image, &placement.place) {
+            notes.push(format!(
+                "image {image} is asked for: the node has its own, and its Python is taken"
+            ));
+        }
+        let limits = match &placement.place {
+            Place::Matching(pod) => &pod.limits,
+            Place::On(_) => &spec.limits,
+        };
+        let gpus = limits.devices.get(GPU).copied();
         let given = resolve::Given {
             blobs: &self.means.blobs,
             python: PathBuf::from("python3"), // the agent finds the image's
             notes,
-            runtime: Path::new("batch.py"),
+            runtime: Path::new(""), // it has its own
             shims: Path::new(""),
             variables: &self.means.variables,
             addresses,
             gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
-            mirror: Some(Path::new(MIRROR)),
+            mirror: Some(&mirror(task)),
         };
         resolve::order(task, placement, spec, given)
     }

@@ -57,6 +57,8 @@ pub struct Node {
     pub end: Option<Exit>,
     /// Its agent is on another machine: others say when it is gone.
     pub guest: bool,
+    /// It takes any task, not one that it was made for.
+    pub whole: bool,
 }
 
 impl Node {
@@ -80,12 +82,14 @@ impl Node {
             pod: None,
             end: None,
             guest: false,
+            whole: true,
         }
     }
-    /// A node whose agent will come from another machine.
-    pub fn guest(now: Instant) -> Node {
+    /// A node whose agent will come from another machine; `whole` for one that takes any task.
+    pub fn guest(now: Instant, whole: bool) -> Node {
         Node {
             guest: true,
+            whole,
             ..Node::new(PathBuf::new(), now)
         }
     }
@@ -121,7 +125,7 @@ impl Node {
             (Some(why), _, _) => NodeSeen::Broken { why: why.clone() },
             (None, Some((by, _)), _) => NodeSeen::Evicting { by },
             (None, None, true) => NodeSeen::Up,
-            (None, None, false) => NodeSeen::Booting,
+            (None, None, false) => NodeSeen::Booting { why: None },
         }
     }
     /// The connection of a guest is over.

@@ -125,7 +125,11 @@ impl Hub {
 
     /// A task is shown no more.
     pub fn drop_task(&mut self, task: &TaskId) {
-        let first = self.tasks.remove(task).and_then(|entry| entry.first);
+        let entry = self.tasks.remove(task);
+        if let Some(entry) = &entry {
+            self.grants.take_task(&entry.node, task);
+        }
+        let first = entry.and_then(|entry| entry.first);
         self.dirty_tasks.insert(task.clone());
         self.gathering.remove(task);
         if let Some(first) = first
@@ -158,6 +162,9 @@ impl Hub {
             spec,
         });
         self.hold(&task, node.clone(), Some(held.clone()));
+        if self.nodes.get(&node).is_some_and(|n| n.guest) {
+            self.grant_files(&node, &task, &held);
+        }
         if pod {
             self.add_pod(&node, &task, &held, now);
         }
@@ -341,7 +348,7 @@ impl Hub {
     /// An agent reports how a task stands.
     pub fn reported(&mut self, node: &NodeId, report: Report) {
         let task = report.task.clone();
-        if !self.tasks.contains_key(&task) && self.nodes.get(node).is_some_and(|n| n.guest) {
+        if !self.tasks.contains_key(&task) && self.nodes.get(node).is_some_and(|n| !n.whole) {
             return; // what it may speak of was expected before it came
         }
         if !self.tasks.contains_key(&task) {

@@ -21,6 +21,8 @@ const LOGS: Duration = Duration::from_millis(400);
 const FILES: Duration = Duration::from_secs(30);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Files that are asked for before the first answer is read: their names fit the buffers of a socket.
+const ASKED_AT_ONCE: usize = 16;
 /// Folders below a root that are followed at most.
 const MAX_DEPTH: u32 = 64;
 
@@ -102,25 +104,7 @@ impl Mirror {
         let root = self.plan.root.clone();
         self.with(|stream| {
             say(stream.get_mut(), &Ask::Fetch(path.to_owned()))?;
-            let mut file: Option<File> = None;
-            loop {
-                match hear::<Answer>(stream)?.ok_or(io::ErrorKind::UnexpectedEof)? {
-                    Frame::Message(Answer::File(path, mode)) => {
-                        file = Some(create(&root, &path, mode)?);
-                    }
-                    Frame::Bytes(bytes) => {
-                        let file = file
-                            .as_mut()
-                            .ok_or_else(|| io::Error::other("bytes of no file"))?;
-                        io::Write::write_all(file, &bytes)?;
-                    }
-                    Frame::Message(Answer::End) => return Ok(Ok(())),
-                    Frame::Message(Answer::Refused(message)) => return Ok(Err(message)),
-                    Frame::Message(Answer::Done | Answer::Len(_)) => {
-                        return Err(io::Error::other("an answer to nothing"));
-                    }
-                }
-            }
+            receive(stream, &root)
         })
     }
 
@@ -239,6 +223,86 @@ impl Mirror {
     }
 }
 
+/// Writes one answer's files below `root`.
+fn receive(stream: &mut BufReader<UnixStream>, root: &Path) -> io::Result<Result<(), String>> {
+    let mut file: Option<File> = None;
+    loop {
+        match hear::<Answer>(stream)?.ok_or(io::ErrorKind::UnexpectedEof)? {
+            Frame::Message(Answer::File(path, mode)) => file = Some(create(root, &path, mode)?),
+            Frame::Bytes(bytes) => {
+                let file = file
+                    .as_mut()
+                    .ok_or_else(|| io::Error::other("bytes of no file"))?;
+                io::Write::write_all(file, &bytes)?;
+            }
+            Frame::Message(Answer::End) => return Ok(Ok(())),
+            Frame::Message(Answer::Refused(message)) => return Ok(Err(message)),
+            Frame::Message(Answer::Done | Answer::Len(_)) => {
+                return Err(io::Error::other("an answer to nothing"));
+            }
+        }
+    }
+}
+
+/// Brings single files while a task runs, over a connection of its own.
+pub struct Fetcher {
+    root: PathBuf,
+    socket: PathBuf,
+    stream: Option<BufReader<UnixStream>>,
+}
+
+impl Fetcher {
+    /// Files of this plan, through the socket in `folder`.
+    pub fn new(plan: &Plan, folder: &Path) -> Fetcher {
+        Fetcher {
+            root: plan.root.clone(),
+            socket: folder.join(SOCKET),
+            stream: None,
+        }
+    }
+
+    /// Brings these blobs; those that are here already are not asked for. A file that the server has not, or does not give, is
+    /// missing here as it would be there. Tries until the server has answered, or `given_up` says that nobody waits (B1).
+    pub fn bring(&mut self, paths: &[String], given_up: &dyn Fn() -> bool) -> io::Result<()> {
+        let root = self.root.clone();
+        let missing: Vec<&String> = paths.iter().filter(|p| !root.join(p).exists()).collect();
+        for some in missing.chunks(ASKED_AT_ONCE) {
+            let mut done = 0;
+            while done < some.len() {
+                match self.bring_some(some, &mut done) {
+                    Ok(()) => {}
+                    Err(e) if e.kind() == io::ErrorKind::StorageFull => return Err(e),
+                    Err(_) if given_up() => return Ok(()),
+                    Err(e) => {
+                        self.stream = None;
+                        tracing::warn!("input files: {e}; trying again");
+                        std::thread::sleep(AGAIN);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for all, then reads the answers: the way to the server is paid once.
+    fn bring_some(&mut self, paths: &[&String], done: &mut usize) -> io::Result<()> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => none.insert(BufReader::new(UnixStream::connect(&self.socket)?)),
+        };
+        for path in &paths[*done..] {
+            say(stream.get_mut(), &Ask::Fetch((*path).clone()))?;
+        }
+        while *done < paths.len() {
+            if let Err(refused) = receive(stream, &self.root)? {
+                tracing::warn!("not brought: {refused}");
+            }
+            *done += 1;
+        }
+        Ok(())
+    }
+}
+
 fn answer(stream: &mut BufReader<UnixStream>) -> io::Result<Answer> {
     match hear(stream)?.ok_or(io::ErrorKind::UnexpectedEof)? {
         Frame::Message(answer) => Ok(answer),
@@ -248,7 +312,14 @@ fn answer(stream: &mut BufReader<UnixStream>) -> io::Result<Answer> {
 
 /// Logs grow at their end and are read while they do.
 fn is_log(path: &str) -> bool {
-    path.contains("/user_logs/") || path.contains("/logs/sys/")
+    const LOGS: [&str; 5] = [
+        "/user_logs/",
+        "/logs/sys/",
+        "/logs/user/stdout/",
+        "/logs/user/stderr/",
+        "/logs/user/error/",
+    ];
+    LOGS.iter().any(|folder| path.contains(folder))
 }
 
 fn create(root: &Path, path: &str, mode: Mode) -> io::Result<File> {

@@ -1,7 +1,7 @@
 //! The server's side: reads and writes blobs for agents, as far as their plans go.
 
 use super::{Answer, Ask, BYTES, Frame, Mode, PART, Plan, hear, say, send};
-use model::{BlobPath, NodeId};
+use model::{BlobPath, NodeId, TaskId};
 use port::Blobs;
 use rustix::fs::{OFlags, openat};
 use std::{
@@ -16,17 +16,26 @@ use std::{
 /// Folders below a blob that are followed at most: more is a loop of mounts, not a tree of files.
 const MAX_DEPTH: u32 = 64;
 
-/// What each node may, at the moment (M1).
+/// What each node may for its tasks, at the moment (M1).
 #[derive(Default)]
-pub struct Grants(Mutex<BTreeMap<NodeId, Plan>>);
+pub struct Grants(Mutex<BTreeMap<NodeId, BTreeMap<TaskId, Plan>>>);
 
 impl Grants {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Plan>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, BTreeMap<TaskId, Plan>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// A node may what this plan says.
-    pub fn give(&self, node: &NodeId, plan: Plan) {
-        self.lock().insert(node.clone(), plan);
+    /// A node may what this plan says, as long as it has the task.
+    pub fn give(&self, node: &NodeId, task: &TaskId, plan: Plan) {
+        let mut all = self.lock();
+        all.entry(node.clone())
+            .or_default()
+            .insert(task.clone(), plan);
+    }
+    /// A node may nothing any more for this task.
+    pub fn take_task(&self, node: &NodeId, task: &TaskId) {
+        if let Some(plans) = self.lock().get_mut(node) {
+            plans.remove(task);
+        }
     }
     /// A node may nothing.
     pub fn take(&self, node: &NodeId) {
@@ -34,14 +43,17 @@ impl Grants {
     }
 
     /// The granted blob that `path` is or lies below.
-    fn root(&self, node: &NodeId, path: &str, of: fn(&Plan) -> &[String]) -> Option<String> {
+    fn root(&self, node: &NodeId, path: &str, of: Right) -> Option<String> {
         let all = self.lock();
-        let plan = all.get(node)?;
         let covers = |root: &&String| {
             path.strip_prefix(root.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        of(plan).iter().find(covers).cloned()
+        let roots = all.get(node)?.values().flat_map(|plan| match of {
+            Right::Read => plan.fetch.iter().chain(&plan.later),
+            Right::Write => plan.push.iter().chain(&[]),
+        });
+        roots.into_iter().find(covers).cloned()
     }
 
     /// Serves one connection of a node until it ends.
@@ -89,16 +101,16 @@ struct Session<'a> {
     append: Option<(String, u64)>,
 }
 
-fn reads(plan: &Plan) -> &[String] {
-    &plan.fetch
-}
-fn writes(plan: &Plan) -> &[String] {
-    &plan.push
+/// What a node wants to do with a file.
+#[derive(Clone, Copy)]
+enum Right {
+    Read,
+    Write,
 }
 
 impl Session<'_> {
     /// The place of a blob that the node may use.
-    fn place(&self, path: &str, of: fn(&Plan) -> &[String]) -> Result<PathBuf, String> {
+    fn place(&self, path: &str, of: Right) -> Result<PathBuf, String> {
         let refused = || format!("{path}: not a file of this task");
         let root = self.grants.root(self.node, path, of).ok_or_else(refused)?;
         let local = |path: &str| {
@@ -127,7 +139,7 @@ impl Session<'_> {
 
     fn ask(&mut self, ask: Ask) -> io::Result<()> {
         match ask {
-            Ask::Fetch(path) => match self.place(&path, reads) {
+            Ask::Fetch(path) => match self.place(&path, Right::Read) {
                 Ok(at) => {
                     self.send_tree(&at, &path, 0)?;
                     say(&mut self.out, &Answer::End)
@@ -203,7 +215,7 @@ impl Session<'_> {
     }
 
     fn append(&self, path: &str, from: u64, bytes: &[u8]) -> Result<Answer, String> {
-        let at = self.place(path, writes)?;
+        let at = self.place(path, Right::Write)?;
         let append = || -> io::Result<Answer> {
             if let Some(parent) = at.parent() {
                 fs::create_dir_all(parent)?;
@@ -222,7 +234,7 @@ impl Session<'_> {
 
     fn begin(&self, path: String, mode: Mode) -> Put {
         let begin = || -> Result<(File, PathBuf, PathBuf), String> {
-            let to = self.place(&path, writes)?;
+            let to = self.place(&path, Right::Write)?;
             let named = |e: io::Error| format!("{path}: {e}");
             let parent = to.parent().ok_or_else(|| format!("{path}: no folder"))?;
             fs::create_dir_all(parent).map_err(named)?;
@@ -259,7 +271,7 @@ impl Session<'_> {
         let done = match put.broken {
             Some(message) => Err(message),
             // Asked again: the task may be over by now (M1).
-            None => self.place(&put.path, writes).and_then(|_| {
+            None => self.place(&put.path, Right::Write).and_then(|_| {
                 let end = || {
                     put.file.sync_all()?;
                     fs::rename(&put.beside, &put.to)

@@ -1,7 +1,7 @@
 //! Files that come and go through a socket, and what is refused on the way.
 
 use super::*;
-use model::{BlobPath, ComputeId, NodeId, Workspace};
+use model::{BlobPath, ComputeId, NodeId, TaskId, Workspace};
 use port::{BlobError, BlobInfo, BlobWriter, Blobs};
 use std::{
     collections::BTreeMap,
@@ -110,13 +110,57 @@ impl Rig {
         let plan = Plan {
             root: self.folder.join("agent/mirror"),
             fetch: list(fetch),
+            later: list(&["in"]),
             push: list(push),
             requirements: Vec::new(),
         };
-        self.grants.give(&self.node, plan.clone());
+        self.grants.give(&self.node, &task(), plan.clone());
         let root = plan.root.clone();
         (Mirror::new(plan, &self.folder.join("agent")), root)
     }
+}
+
+fn task() -> TaskId {
+    TaskId {
+        job: model::Id::new(&Workspace::new("s", "g", "w"), "j"),
+        index: 0,
+        attempt: model::Attempt(1),
+    }
+}
+
+#[test]
+fn input_comes_while_the_task_runs_and_only_from_where_the_plan_says() {
+    let rig = rig("later");
+    for n in 0..40 {
+        rig.write(&rig.blob(&format!("in/a/{n}.csv")), &n.to_string());
+    }
+    rig.write(&rig.blob("other/secret"), "s");
+    let (mut mirror, root) = rig.mirror(&[], &[]);
+    mirror.fetch(&|_| ()).unwrap();
+    assert!(!root.join("in").exists(), "nothing of it comes before");
+    let plan = Plan {
+        root: root.clone(),
+        ..Plan::default()
+    };
+    let mut fetcher = Fetcher::new(&plan, &rig.folder.join("agent"));
+    let mut paths: Vec<String> = (0..40).map(|n| format!("in/a/{n}.csv")).collect();
+    paths.extend(["in/a/absent.csv", "other/secret", "in/../other/secret"].map(str::to_owned));
+    fetcher.bring(&paths, &|| false).unwrap();
+    for n in 0..40 {
+        let text = fs::read_to_string(root.join(format!("in/a/{n}.csv"))).unwrap();
+        assert_eq!(text, n.to_string());
+    }
+    assert!(!root.join("in/a/absent.csv").exists());
+    assert!(!root.join("other").exists(), "it is no input of this task");
+
+    // What is here is not asked for again; of a task that is over nothing comes.
+    rig.write(&rig.blob("in/a/0.csv"), "changed");
+    rig.write(&rig.blob("in/a/new.csv"), "new");
+    rig.grants.take_task(&rig.node, &task());
+    let more = ["in/a/0.csv", "in/a/new.csv"].map(str::to_owned);
+    fetcher.bring(&more, &|| false).unwrap();
+    assert_eq!(fs::read_to_string(root.join("in/a/0.csv")).unwrap(), "0");
+    assert!(!root.join("in/a/new.csv").exists());
 }
 
 #[test]

@@ -457,6 +457,7 @@ pub fn node_spec() -> NodeSpec {
             gpus: 0,
         },
         tier: Tier::LowPriority,
+        pod: None,
     }
 }
 /// A pod of compute `compute` with these limits.

@@ -40,6 +40,7 @@ pub fn cluster(tier: Tier, cores: u32, min: u32, max: u32, idle: Millis) -> Clus
         min,
         max,
         idle,
+        pods: None,
     }
 }
 

@@ -273,7 +273,7 @@ impl Fake {
         self.seen.marks.nodes.insert(id.clone());
         let shown = match self.nodes.get(id) {
             Some(_) if self.hidden.contains(id) => None,
-            Some(Node::Booting(_)) => Some(NodeSeen::Booting),
+            Some(Node::Booting(_)) => Some(NodeSeen::Booting { why: None }),
             Some(Node::Up) => Some(NodeSeen::Up),
             Some(Node::Evicting(by)) => Some(NodeSeen::Evicting { by: *by }),
             Some(Node::Broken(why)) => Some(NodeSeen::Broken { why: why.clone() }),

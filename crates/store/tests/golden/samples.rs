@@ -338,6 +338,7 @@ fn reasons() -> Vec<Why> {
             need: 3,
             ready: 1,
             coming: 2,
+            what: None,
         },
         Why::Behind {
             ahead: 1,

@@ -5,7 +5,7 @@ use crate::{
     names::{NameError, check_compute, compute_name_advice, shown},
     sizes,
 };
-use model::{ClusterSpec, Millis, Size, Tier};
+use model::{ClusterSpec, Millis, NodePods, Size, Tier};
 use serde_json::{Map, Value, json};
 
 /// Nodes that a cluster may have at most: Azure's ceiling for clusters without MPI (§2.5.5).
@@ -18,6 +18,13 @@ pub const DEFAULT_IDLE: Millis = Millis::secs(120);
 pub const DEFAULT_SIZE: &str = "Standard_DS3_v2";
 /// A longer idle time than this keeps a node for ever in all but name.
 const MAX_IDLE: Millis = Millis::secs(365 * 86_400);
+
+/// The tag of a cluster with the Kubernetes compute whose pods its nodes are.
+pub const KUBERNETES: &str = "zaffre.kubernetes";
+/// The tag with the image of these pods.
+pub const NODE_IMAGE: &str = "zaffre.node_image";
+/// Their image when nothing is said: a Python, which environments are built on.
+pub const DEFAULT_NODE_IMAGE: &str = "docker.io/library/python:3.12-slim";
 
 const TIERS: [(&str, Tier); 3] = [
     ("Dedicated", Tier::Dedicated),
@@ -92,10 +99,36 @@ pub fn cluster(name: &str, body: &Value) -> Result<Cluster, Invalid> {
             min,
             max,
             idle,
+            pods: pods(body)?,
         },
         properties,
         warnings,
     })
+}
+
+/// Where the nodes come from: the tags that the stock SDK and `az ml` can write on a cluster.
+fn pods(body: &Value) -> Result<Option<NodePods>, Invalid> {
+    let tags = Field::root(body).get("tags").maybe_object()?;
+    tags.known_only("zaffre.", &[KUBERNETES, NODE_IMAGE])?;
+    let (at, image) = (tags.get(KUBERNETES), tags.get(NODE_IMAGE));
+    let Some(kubernetes) = at.text()? else {
+        return match image.text()? {
+            Some(_) => Err(image.refuse(format!(
+                "is given, but nodes run in an image only as pods: {KUBERNETES} is missing"
+            ))),
+            None => Ok(None),
+        };
+    };
+    check_compute(kubernetes).map_err(|e| at.refuse(format!("names no compute: {e}")))?;
+    let image = match image.text()? {
+        Some("") => return Err(image.refuse("is empty")),
+        Some(image) => image,
+        None => DEFAULT_NODE_IMAGE,
+    };
+    Ok(Some(NodePods {
+        kubernetes: kubernetes.into(),
+        image: image.into(),
+    }))
 }
 
 /// The rules of a cluster's name; the second value is advice.

@@ -1,11 +1,12 @@
 //! The engines as one: this machine, and the clusters that computes are attached to.
 //!
-//! E1 each task belongs to one engine: a pod that no machine was chosen for is a cluster's, everything else this machine's;
-//! E2 what is observed is the union; what is told about a task goes to the engine that shows it.
+//! E1 each node and task belongs to one engine: nodes that are to be pods, what runs on them, and a pod that no machine was
+//!    chosen for are a cluster's, everything else this machine's;
+//! E2 what is observed is the union; what is told about a node or task goes to the engine that shows it.
 
 use engine_kube::Kube;
 use engine_local::Local;
-use model::{Action, Observed, TaskId};
+use model::{Action, NodeId, Observed, Place, TaskId};
 use port::Engine;
 use std::{
     collections::BTreeSet,
@@ -24,6 +25,8 @@ struct Seen {
     local: Observed,
     /// Tasks that a cluster shows.
     pods: BTreeSet<TaskId>,
+    /// Nodes that a cluster shows.
+    nodes: BTreeSet<NodeId>,
     together: Observed,
 }
 
@@ -38,12 +41,23 @@ impl Engines {
     }
 }
 
-/// Whether a task is a cluster's from the start (E1).
-fn is_pod_of_a_cluster(placement: &model::engine::Placement) -> bool {
-    placement
-        .place
-        .pod()
-        .is_some_and(|pod| pod.machine.is_none())
+impl Seen {
+    /// Whether an action is a cluster's (E1).
+    fn is_a_clusters(&self, action: &Action) -> bool {
+        match action {
+            Action::Start(_, placement, _) => match &placement.place {
+                Place::Matching(pod) => pod.machine.is_none(),
+                Place::On(node) => self.nodes.contains(node),
+            },
+            Action::Stop(task)
+            | Action::Forget(task)
+            | Action::Lend(task, ..)
+            | Action::Ack(task, _) => self.pods.contains(task),
+            Action::AddNode(_, spec) => spec.pod.is_some(),
+            Action::RemoveNode(node) | Action::Evict(node, _) => self.nodes.contains(node),
+            Action::Do(_) => false,
+        }
+    }
 }
 
 impl Engine for Engines {
@@ -80,11 +94,20 @@ impl Engine for Engines {
         };
         // Maps share what has not changed: only what a cluster shows is put in again, and only where it changed.
         let before = std::mem::take(&mut seen.local);
-        let unchanged =
-            !marks.all && local.marks.tasks.is_empty() && local.marks.clusters.is_empty();
+        let unchanged = !marks.all
+            && local.marks.nodes.is_empty()
+            && local.marks.tasks.is_empty()
+            && local.marks.clusters.is_empty();
         let mut together = if unchanged {
             let mut together = std::mem::take(&mut seen.together);
-            together.nodes = local.nodes.clone();
+            for node in &kube.marks.nodes {
+                match kube.nodes.get(node) {
+                    Some(shown) => together.nodes.insert_mut(node.clone(), shown.clone()),
+                    None => {
+                        together.nodes.remove_mut(node);
+                    }
+                }
+            }
             together.errands = local.errands.clone();
             for task in &kube.marks.tasks {
                 match kube.tasks.get(task) {
@@ -105,6 +128,9 @@ impl Engine for Engines {
             together
         } else {
             let mut together = local.clone();
+            for (node, shown) in kube.nodes.iter() {
+                together.nodes.insert_mut(node.clone(), shown.clone());
+            }
             for (task, shown) in kube.tasks.iter() {
                 together.tasks.insert_mut(task.clone(), shown.clone());
             }
@@ -114,6 +140,9 @@ impl Engine for Engines {
             together
         };
         drop(before);
+        if marks.all || !kube.marks.nodes.is_empty() {
+            seen.nodes = kube.nodes.keys().cloned().collect();
+        }
         if marks.all || !kube.marks.tasks.is_empty() {
             seen.pods = kube.tasks.keys().cloned().collect();
         }
@@ -126,17 +155,9 @@ impl Engine for Engines {
 
     fn apply(&self, actions: Vec<Action>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (pods, own): (Vec<Action>, Vec<Action>) =
-            actions.into_iter().partition(|action| match action {
-                Action::Start(_, placement, _) => is_pod_of_a_cluster(placement),
-                Action::Stop(task)
-                | Action::Forget(task)
-                | Action::Lend(task, ..)
-                | Action::Ack(task, _) => seen.pods.contains(task),
-                Action::AddNode(..) | Action::RemoveNode(_) | Action::Evict(..) | Action::Do(_) => {
-                    false
-                }
-            });
+        let (pods, own): (Vec<Action>, Vec<Action>) = actions
+            .into_iter()
+            .partition(|action| seen.is_a_clusters(action));
         drop(seen);
         self.kube.apply(pods);
         self.local.apply(own);
