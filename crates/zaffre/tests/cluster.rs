@@ -4,6 +4,8 @@
 //! `ZAFFRE_AGENT_BINARY` or lies where `RUSTFLAGS="-C target-feature=+crt-static" cargo build --target
 //! x86_64-unknown-linux-gnu` puts it. What is missing is said, and then nothing is tested here.
 
+#[path = "cluster/pool.rs"]
+mod pool;
 mod support;
 
 use serde_json::Value;
@@ -240,12 +242,11 @@ impl Rig {
             .collect()
     }
 
-    fn gone(&self, pod: &str) {
-        wait(&format!("pod {pod} to be gone"), || {
-            !self
-                .cluster
-                .kubectl(&["get", "pods", "-o", "name"])
-                .contains(pod)
+    fn gone(&self, run: &str) {
+        let label = format!("zaffre/run={run}");
+        wait(&format!("the pods of {run} to be gone"), || {
+            let pods = ["get", "pods", "-l", &label, "-o", "name"];
+            self.cluster.kubectl(&pods).is_empty()
         });
     }
 }
@@ -309,7 +310,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     };
     assert_eq!(fs::read_to_string(find("x")).unwrap(), "kept\n");
     assert_eq!(fs::read_to_string(find("y")).unwrap(), "named\n");
-    rig.gone("hello-1-0");
+    rig.gone("hello");
 
     rig.submit("fails", "exit 42", tiny);
     rig.until("fails", "Failed");
@@ -355,7 +356,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("taken", "Running");
     wait("its log", || rig.log("taken").contains("tick 3"));
     rig.cluster
-        .kubectl(&["delete", "pod", "taken-1-0", "--wait=false"]);
+        .kubectl(&["delete", "pod", "-l", "zaffre/run=taken", "--wait=false"]);
     wait("the next attempt", || {
         rig.show("taken", "properties.\"zaffre.attempt\"") == "2"
     });
@@ -371,7 +372,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     assert_eq!(rig.show("taken", "properties.\"zaffre.attempt\""), "2");
     rig.ok(&["job", "cancel", "-n", "taken"]);
     rig.until("taken", "Canceled");
-    rig.gone("taken-2-0");
+    rig.gone("taken");
 
     bad_days(&mut rig, &node, tiny);
 
@@ -394,6 +395,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("gang", "Completed");
 
     the_seeds(&rig, &node);
+    pool::a_batch_runs_on_pods(&mut rig);
 
     // Another server on the same cluster comes and goes; what is this one's stays.
     rig.submit("stays", TICKS, tiny);
@@ -464,7 +466,7 @@ fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.until("hangs", "Running");
     rig.ok(&["job", "cancel", "-n", "hangs"]);
     rig.until("hangs", "Canceled");
-    rig.gone("hangs-2-0");
+    rig.gone("hangs");
 }
 
 /// Both manifests and both job files of the seeds, on a node that has what they ask for.

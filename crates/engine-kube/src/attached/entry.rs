@@ -114,11 +114,11 @@ fn since(mark: &mut Option<Instant>, now: Instant) -> Duration {
 }
 
 impl Entry {
-    fn new(record: Record, now: Instant) -> Option<Entry> {
+    fn new(server: &str, record: Record, now: Instant) -> Option<Entry> {
         let compute = record.compute()?.clone();
         let key = record.key();
         Some(Entry {
-            name: name::of(&key),
+            name: name::of(server, &key),
             node: match &key {
                 Key::Task(task) => name::node(&compute, task),
                 Key::Node(node) => node.clone(),
@@ -330,7 +330,7 @@ impl Attached {
         if self.entries.contains_key(&key) || self.detaching {
             return;
         }
-        let Some(entry) = Entry::new(record, Instant::now()) else {
+        let Some(entry) = Entry::new(&self.given.settings.server, record, Instant::now()) else {
             return;
         };
         let shared = &self.given.shared;
