@@ -249,7 +249,7 @@ pub fn node(node: &NodeId, spec: &NodeSpec, settings: &Settings) -> Result<Pod, 
     let whole = |percent: u64| Resources {
         cpu: MilliCpu(u64::from(spec.size.cores) * 10 * percent),
         // Whole mebibytes, which people read.
-        memory: Bytes((spec.size.memory.0 >> 20) * percent / 100 << 20),
+        memory: Bytes(((spec.size.memory.0 >> 20) * percent / 100) << 20),
         devices: [(GPU.into(), spec.size.gpus)]
             .into_iter()
             .filter(|(_, gpus)| *gpus > 0)
