@@ -90,10 +90,16 @@ pub fn restart(state: &Path, name: &str) -> Result<()> {
     process.must_run()?;
     let command = process.command()?;
     process.end()?;
-    let process = process::start(&cluster.state, name, &command)?;
+    let mut process = process::start(&cluster.state, name, &command)?;
     let api = cluster.api()?;
     tools::wait_for("the API server", control_plane::PATIENCE, || {
-        process.must_run()?;
+        match process.must_run() {
+            // A client that tries its old address again may be given that very port as its own, and holds it for a moment.
+            Err(error) if error.to_string().contains("address already in use") => {
+                process = process::start(&cluster.state, name, &command)?;
+            }
+            other => other?,
+        }
         Ok(api.is_ready().then_some(()))
     })
 }
