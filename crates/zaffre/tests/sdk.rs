@@ -35,21 +35,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("11_sweep", "sweep jobs are not built"),
 ];
 
-/// Signs in with the token of the server, as a file of the data folder has it.
-const SIGN_IN: &str = "\
-import os, pathlib, runpy, sys, time
-flow = sys.argv[1]
-sys.path.insert(0, os.path.dirname(flow))
-import common
-from azure.core.credentials import AccessToken
-class Token:
-    def get_token(self, *scopes, **options):
-        return AccessToken(pathlib.Path(os.environ['TOKEN']).read_text().strip(), int(time.time()) + 3600)
-common.credential = Token
-sys.argv = [flow]
-runpy.run_path(flow, run_name='__main__')
-";
-
 /// The Python of the flows.
 fn python() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
@@ -120,7 +105,6 @@ fn played(server: &Server, flow: &str) -> Output {
     fs::create_dir_all(&home).unwrap();
     let mut command = Command::new(python());
     command
-        .args(["-c", SIGN_IN])
         .arg(&path)
         .current_dir(&server.folder)
         .stdin(Stdio::null())
@@ -130,7 +114,8 @@ fn played(server: &Server, flow: &str) -> Output {
         .env("AML_WS", "default")
         .env("AML_REAL", "1")
         .env("AML_ONLINE", "0")
-        .env("TOKEN", server.data().join("token"))
+        .env("AML_CLIENT", "zaffre")
+        .env("AML_SECRET", server.token())
         // Its caches, and the folders of jobs that it makes, go with the test.
         .env("HOME", home)
         .env("TMPDIR", &server.folder)
@@ -162,7 +147,7 @@ fn flow(name: &str) {
             server.stop();
         }
         (false, Some((_, reason))) => {
-            let last = complained.lines().rfind(|line| !line.is_empty());
+            let last = complained.lines().rfind(|line| line.contains("Error: "));
             tell(&format!(
                 "not yet ({reason}): {}",
                 last.unwrap_or("no error")
@@ -202,6 +187,115 @@ flows! {
     flow_11: "11_sweep",
     flow_12: "12_errors",
     flow_13: "13_seed_yaml",
+}
+
+/// A program that knows nothing of this server.
+const PLAIN: &str = "\
+import os
+from azure.ai.ml import MLClient
+from azure.identity import DefaultAzureCredential
+ml = MLClient(DefaultAzureCredential(), os.environ['AZURE_SUBSCRIPTION_ID'], os.environ['AZURE_RESOURCE_GROUP'], os.environ['AZUREML_WORKSPACE_NAME'])
+print('found', ml.workspaces.get().name, [c.name for c in ml.compute.list()])
+";
+
+#[test]
+fn a_plain_program_works_in_a_shell_that_has_read_the_env() {
+    let server = Server::start();
+    server.ok(&["compute", "create", "-n", "c01", "--type", "amlcompute"]);
+    let program = server.folder.join("plain.py");
+    fs::write(&program, PLAIN).unwrap();
+    let shell = |more: &str| {
+        let line = format!(
+            "eval \"$({} env --shell bash)\"; {more} exec \"$PYTHON\" \"$PROGRAM\"",
+            support::ZAFFRE
+        );
+        let mut command = server.command(&[]);
+        let known = ["ZAFFRE_HOME", "ZAFFRE_SERVER", "ZAFFRE_TOKEN", "ZAFFRE_CA"].map(|name| {
+            let set = command.get_envs().find(|(n, _)| *n == name);
+            (name, set.unwrap().1.unwrap().to_owned())
+        });
+        command = Command::new("bash");
+        command
+            .args(["--noprofile", "--norc", "-c", &line])
+            .current_dir(&server.folder)
+            .stdin(Stdio::null())
+            .env_clear()
+            .envs(known)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", server.folder.join("home"))
+            .env("PYTHON", python())
+            .env("PROGRAM", &program)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command.output().unwrap()
+    };
+    let output = shell("");
+    let complained = text(&output.stderr);
+    assert_eq!(
+        text(&output.stdout).trim(),
+        "found default ['c01']",
+        "{complained}"
+    );
+
+    let output =
+        shell("unset AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID AZURE_AUTHORITY_HOST;");
+    let complained = text(&output.stderr);
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{complained}"
+    );
+    assert!(
+        complained.contains("ClientAuthenticationError"),
+        "{complained}"
+    );
+
+    let output = shell("AZURE_CLIENT_SECRET=wrong;");
+    let complained = text(&output.stderr);
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{complained}"
+    );
+    assert!(
+        complained.contains("there is no identity with this client_id and client_secret"),
+        "{complained}"
+    );
+    server.stop();
+}
+
+/// The same inside a job: it looks at itself, and at what it may not touch.
+const INSIDE: &str = "\
+import os, requests
+from azure.identity import DefaultAzureCredential
+url = os.environ['ARM_CLOUD_METADATA_URL'].removesuffix('/metadata/endpoints')
+token = DefaultAzureCredential().get_token(url + '/.default').token
+at = '{}/subscriptions/{}/resourceGroups/{}/providers/Microsoft.MachineLearningServices/workspaces/{}'.format(
+    url, *(os.environ['AZUREML_ARM_' + n] for n in ('SUBSCRIPTION', 'RESOURCEGROUP', 'WORKSPACE_NAME')))
+headers = {'Authorization': 'Bearer ' + token}
+print('I am', requests.get(at + '/jobs/' + os.environ['AZUREML_RUN_ID'], headers=headers).json()['name'])
+print('refused', requests.delete(at + '/computes/c01', headers=headers).status_code)
+print('nobody', requests.get(at).status_code)
+";
+
+#[test]
+fn a_job_has_an_identity_of_its_own() {
+    let server = Server::start();
+    server.ok(&["compute", "create", "-n", "c01", "--type", "amlcompute"]);
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("code/inside.py", INSIDE);
+    let packages = REQUIREMENTS[1];
+    write(
+        "conda.yml",
+        &format!("name: inside\ndependencies: [python, pip, pip: [{packages}, requests]]\n"),
+    );
+    write(
+        "job.yml",
+        "command: python inside.py\ncode: ./code\nenvironment:\n  image: library/python:latest\n  conda_file: ./conda.yml\ncompute: azureml:c01\n",
+    );
+    server.ok(&["job", "create", "-f", "job.yml", "-n", "j1", "-o", "none"]);
+    let log = text(&server.run(&["job", "stream", "-n", "j1"]).stdout);
+    for line in ["I am j1", "refused 403", "nobody 401"] {
+        assert!(log.contains(line), "{line}: {log}{}", server.log());
+    }
+    server.stop();
 }
 
 /// Online endpoints, which are not served yet.
