@@ -20,6 +20,7 @@ use std::sync::{
 
 use crate::{
     Api, Scheme,
+    arm::put,
     call::{Base, Call},
     identity::Caller,
     kube,
@@ -276,7 +277,10 @@ async fn answer(
         }
         Handler::Ask(handler) => {
             call.body = read(body, limit).await?;
-            handler(api, call).await
+            match call.caller.as_ref().map(Caller::name) {
+                Some(name) => put::acting_as(name.into(), handler(api, call)).await,
+                None => handler(api, call).await,
+            }
         }
         Handler::Block(handler) => {
             call.body = read(body, limit).await?;

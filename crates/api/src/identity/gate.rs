@@ -2,7 +2,7 @@
 //!
 //! W1 the place of a route comes from its template and the path as sent; a path that hides a slash in a name is refused by the
 //!    call that is made of it, whatever was decided here;
-//! W2 what starts work of one's own choosing (a job) needs the right on the whole workspace: a job may act there;
+//! W2 what brings work of one's own choosing (a job, a deployment) needs the right on the whole workspace: a job may act there;
 //! W3 a refusal says who, what and where, which the caller sent, and nothing else (I8).
 
 use axum::http::{StatusCode, Uri};
@@ -18,8 +18,13 @@ use crate::{Api, arm::operations, problem::Problem, route::Route};
 
 /// What reading a workspace is called.
 pub(crate) const READ_WORKSPACE: &str = "Microsoft.MachineLearningServices/workspaces/read";
-/// What starts a job.
-const WRITE_JOBS: &str = "Microsoft.MachineLearningServices/workspaces/jobs/write";
+/// What brings work that jobs do.
+const BRINGS_WORK: [&str; 4] = [
+    "Microsoft.MachineLearningServices/workspaces/jobs/write",
+    "Microsoft.MachineLearningServices/workspaces/schedules/write",
+    "Microsoft.MachineLearningServices/workspaces/batchEndpoints/deployments/write",
+    "Microsoft.MachineLearningServices/workspaces/onlineEndpoints/deployments/write",
+];
 /// Segments of a subscription's id.
 const SUBSCRIPTION_SEGMENTS: usize = 2;
 /// Segments of a resource group's id.
@@ -161,7 +166,7 @@ fn asked(route: &Route, path: &str) -> (String, Place) {
         };
         return (action, Place::Near(first(segments)));
     }
-    if action == WRITE_JOBS {
+    if BRINGS_WORK.contains(&action.as_str()) {
         return (action, Place::At(first(WORKSPACE_SEGMENTS))); // W2
     }
     (action, Place::At(scope(below)))
@@ -202,6 +207,12 @@ mod tests {
                 "PUT",
                 "workspaces/{w}/jobs/{n}",
                 format!("{WS}/jobs/j"),
+                at(WS),
+            ),
+            (
+                "PUT",
+                "/batchEndpoints/{e}/deployments/{d}",
+                format!("{WS}/batchEndpoints/e/deployments/d"),
                 at(WS),
             ),
             (

@@ -10,6 +10,7 @@ use wire::access::{self, Assignment, Identity, OUTSIDE, OWNER, covers};
 use super::{directory::MAX_ENTRIES, secret};
 use crate::{
     Api,
+    arm::put,
     call::Call,
     problem::{Answer, Problem},
     reply,
@@ -73,7 +74,7 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     let made = fresh().await?;
     let document = access::identity_document(kind, &made.id, &made.digest);
     let key = DocKey::of_server(Kind::Identity, name);
-    let document = write(&api, &call, key, &document, Condition::Absent).await?;
+    let document = write(&api, key, &document, Condition::Absent).await?;
     with_secret(StatusCode::CREATED, &document, &made.secret)
 }
 
@@ -86,7 +87,7 @@ pub(crate) async fn rotate(api: Arc<Api>, call: Call) -> Answer {
     let made = fresh().await?;
     let document = access::identity_document(identity.kind, &made.id, &made.digest);
     let condition = Condition::Generation(before.generation);
-    let document = write(&api, &call, before.key.clone(), &document, condition).await?;
+    let document = write(&api, before.key.clone(), &document, condition).await?;
     with_secret(StatusCode::OK, &document, &made.secret)
 }
 
@@ -191,7 +192,7 @@ pub(crate) async fn assign(api: Arc<Api>, call: Call) -> Answer {
     roomy(all.len(), "role assignments")?;
     let key = DocKey::of_server(Kind::RoleAssignment, name);
     let document = access::assignment_document(&wanted);
-    let document = write(&api, &call, key, &document, Condition::Absent).await?;
+    let document = write(&api, key, &document, Condition::Absent).await?;
     let view = access::assignment_view(&document, &wanted);
     Ok(reply::document(StatusCode::CREATED, &document, &view))
 }
@@ -226,20 +227,18 @@ async fn fresh() -> Result<secret::Fresh, Problem> {
 /// Writes a document, and answers once it is durable and in force (Y1). The caller holds the turn.
 async fn write(
     api: &Arc<Api>,
-    call: &Call,
     key: DocKey,
     document: &Value,
     condition: Condition,
 ) -> Result<Document, Problem> {
-    let by = call.caller.as_ref().map(super::Caller::name);
-    let put = Put {
+    let write = Put {
         key: key.clone(),
         json: document.to_string().into(),
         declared: Declared::Other,
         condition,
-        by: by.unwrap_or_default().into(),
+        by: put::by(),
     };
-    let done = api.control.send(Request::Put(put)).await;
+    let done = api.control.send(Request::Put(write)).await;
     let done = done.map_err(|failure| match failure {
         Failure::Precondition { .. } => Problem::new(
             StatusCode::CONFLICT,
