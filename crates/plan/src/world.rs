@@ -171,6 +171,8 @@ impl World {
             | Kind::Data
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
+            | Kind::Identity
+            | Kind::RoleAssignment
             | Kind::Job => {}
         }
     }

@@ -6,6 +6,7 @@
 
 mod engines;
 mod folder;
+mod identity;
 mod listen;
 mod node;
 mod tls;
@@ -16,11 +17,12 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
 use engines::Engines;
 use folder::Folder;
+pub use identity::write_bundle;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -83,7 +85,14 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         key: key.clone(),
         authority: std::fs::read(&authority).map_err(about(&authority))?,
     };
-    let started = start(held, machine, agents)?;
+    let jobs = JobKey::new(folder.key("jobs.key")?);
+    let url = format!("https://{}", reachable(address));
+    let started = start(
+        held,
+        machine,
+        identity::variables(&folder, &url, &jobs)?,
+        agents,
+    )?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -97,13 +106,14 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         wire::yaml::DEFAULT_LOCATION,
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
+    .with_identities(identity::identities(args, &folder, jobs)?)
+    .map_err(|error| Failure::failed(format!("the identities cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
-    let url = format!("https://{}", reachable(address));
     let server = folder.publish(&url)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
@@ -178,6 +188,7 @@ impl Declared {
 fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
+    variables: engine_local::Variables,
     agents: Agents,
 ) -> Result<Started, Failure> {
     let failed =
@@ -196,7 +207,7 @@ fn start(
         blobs: blobs.clone(),
         exe,
         home: Home::find()?.root().to_owned(),
-        variables: BTreeMap::new(),
+        variables,
         confinement: None,
         own_uid: None,
         labels: machine.labels,
@@ -255,7 +266,7 @@ fn kube(
     let remote = engine_local::RemoteConfig {
         folder: folder.join("agents"),
         blobs: blobs.clone(),
-        variables: BTreeMap::new(),
+        variables: engine_local::Variables::default(),
     };
     let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
     let Agents {
@@ -400,7 +411,7 @@ fn announce(folder: &Folder, report: &[String], address: SocketAddr, unregistere
         ));
     } else {
         output::say(
-            "`zaffre` commands of this user go here; the guide tells how the Azure SDK does",
+            "`zaffre` commands of this user go here; `eval \"$(zaffre env)\"` lets the Azure SDK do so",
         );
     }
 }

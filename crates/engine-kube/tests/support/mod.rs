@@ -613,7 +613,7 @@ impl Rig {
         let remote = engine_local::RemoteConfig {
             folder: self.folder.join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: BTreeMap::new(),
+            variables: Default::default(),
         };
         let config = KubeConfig {
             folder: self.folder.clone(),

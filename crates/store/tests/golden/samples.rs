@@ -515,7 +515,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 14] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -528,6 +528,8 @@ pub const KINDS: [Kind; 12] = [
     Kind::Job,
     Kind::Quota,
     Kind::InstanceType,
+    Kind::Identity,
+    Kind::RoleAssignment,
 ];
 
 pub fn events() -> Vec<Event> {

@@ -22,7 +22,11 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
         Kind::Job => "jobs",
-        Kind::Workspace | Kind::Quota | Kind::InstanceType => "",
+        Kind::Workspace
+        | Kind::Quota
+        | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment => "",
     }
 }
 
@@ -63,6 +67,8 @@ pub fn version(document: &Document) -> Value {
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => {}
     }
     resource(
