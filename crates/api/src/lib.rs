@@ -19,6 +19,7 @@ mod problem;
 mod query;
 mod reply;
 mod route;
+mod seal;
 mod show;
 mod table;
 mod time;
@@ -27,6 +28,7 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
 use axum::{Router, extract::Request, http::HeaderMap};
@@ -70,7 +72,7 @@ pub struct Api {
     token: TokenDigest,
     sas: SasKey,
     location: String,
-    /// Workspaces known to exist; they are never removed.
+    /// Workspaces known to exist.
     workspaces: RwLock<HashMap<Arc<Workspace>, Arc<Places>>>,
     /// The workspace that always exists.
     home: Arc<Workspace>,
@@ -83,6 +85,7 @@ pub struct Api {
     /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
     agents: Option<(NodeKey, Agents)>,
     keep: Keep,
+    seal: SealKey,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -130,6 +133,7 @@ impl Api {
             room: Box::new(|| Ok(())),
             agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
+            seal: SealKey::fleeting(),
         })
     }
 
@@ -157,6 +161,13 @@ impl Api {
         keep: impl Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.keep = Box::new(keep);
+        self
+    }
+
+    /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.
+    #[must_use]
+    pub fn with_seal(mut self, key: SealKey) -> Self {
+        self.seal = key;
         self
     }
 
@@ -192,6 +203,15 @@ impl Api {
         }
         known.insert(workspace.clone(), Arc::new(Places::of(&workspace)));
         workspace
+    }
+
+    /// A workspace that was deleted.
+    fn forget(&self, workspace: &Arc<Workspace>) {
+        let mut known = self
+            .workspaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(workspace);
     }
 
     fn workspaces_known(&self) -> Vec<Arc<Workspace>> {

@@ -171,6 +171,7 @@ impl World {
             | Kind::Data
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
+            | Kind::OnlineEndpoint
             | Kind::Job => {}
         }
     }

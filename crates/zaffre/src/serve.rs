@@ -16,7 +16,7 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, NodeKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
 use engines::Engines;
@@ -99,6 +99,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
+    .with_seal(SealKey::new(folder.key("seal.key")?))
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();

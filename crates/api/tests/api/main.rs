@@ -7,5 +7,8 @@ mod computes;
 mod hostile;
 mod jobs;
 mod kube;
+mod online;
 mod routes;
 mod server;
+mod targets;
+mod workspaces;

@@ -515,7 +515,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 13] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -528,6 +528,7 @@ pub const KINDS: [Kind; 12] = [
     Kind::Job,
     Kind::Quota,
     Kind::InstanceType,
+    Kind::OnlineEndpoint,
 ];
 
 pub fn events() -> Vec<Event> {
