@@ -9,6 +9,7 @@ pub mod instance_type;
 pub mod invoke;
 pub mod job;
 pub mod kubeconfig;
+pub mod online;
 pub mod place;
 pub mod stream;
 pub mod validate;

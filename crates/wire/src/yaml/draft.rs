@@ -82,6 +82,15 @@ impl Kind {
         }
     }
 
+    /// The word with its article: `an environment`.
+    pub fn one(self) -> String {
+        let article = match self {
+            Kind::Environment | Kind::OnlineEndpoint | Kind::OnlineDeployment => "an",
+            _ => "a",
+        };
+        format!("{article} {self}")
+    }
+
     /// The command that takes such a file.
     pub fn command(self) -> &'static str {
         match self {

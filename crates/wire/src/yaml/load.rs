@@ -143,7 +143,7 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
             });
         }
     };
-    let fields = Fields::root(report, &root, &format!("{} {kind}", article(kind)));
+    let fields = Fields::root(report, &root, &kind.one());
     let built = match kind {
         Kind::AmlCompute => compute::cluster(report, fields),
         Kind::Kubernetes => kubernetes::compute(report, fields),
@@ -178,11 +178,4 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
         unsupported: report.unsupported.take(),
         effective: built.effective,
     })
-}
-
-fn article(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Environment | Kind::OnlineEndpoint | Kind::OnlineDeployment => "an",
-        _ => "a",
-    }
 }
