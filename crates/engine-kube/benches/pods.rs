@@ -220,7 +220,7 @@ impl Attached {
         let remote = engine_local::RemoteConfig {
             folder: folder.path().join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: BTreeMap::new(),
+            variables: Default::default(),
         };
         let remote = engine_local::Remote::open(remote, bell.clone()).unwrap();
         let kube = Kube::new(
