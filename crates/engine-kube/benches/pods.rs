@@ -32,7 +32,7 @@ const ROUNDS: usize = 3;
 /// Changes of each pod while the processor time is taken.
 const CHANGES: usize = 20;
 /// Requests that the engine has under way at once, and so the bare client.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 const SERVER: &str = "be9c4000";
 const PAUSE: Duration = Duration::from_millis(100);
 
