@@ -26,7 +26,7 @@ use crate::{
 };
 use link::Link;
 use model::TaskId;
-pub use pod::{Notice, Pod};
+pub use pod::{AUTHORITIES, Notice, Pod};
 use rustix::{
     event::{EventfdFlags, Timespec, epoll, eventfd},
     process::{Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit},

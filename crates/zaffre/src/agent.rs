@@ -186,6 +186,11 @@ fn pod(url: &str, secret: &Path, dir: &Path, whole: bool) -> io::Result<ExitCode
     let way = Arc::new(Way::new(url, secret)?);
     let node = serde_json::from_slice(&fs::read(secret.join("node"))?)?;
     let agent = engine_local::agent::Pod::new(dir, node, whole)?;
+    // What the image trusts, and this server: programs of the task reach both.
+    let theirs = std::env::var_os("REQUESTS_CA_BUNDLE").map(PathBuf::from);
+    let ours = fs::read(secret.join("ca.pem"))?;
+    crate::serve::write_bundle(&dir.join(engine_local::agent::AUTHORITIES), &ours, theirs)
+        .map_err(|failure| io::Error::other(failure.message))?;
     let notice = agent.notice();
     let listen = |name: &str| -> io::Result<(PathBuf, std::os::unix::net::UnixListener)> {
         let path = dir.join(name);

@@ -78,14 +78,15 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let token = folder.token()?;
     let sas = SasKey::new(folder.sas_key()?);
     let key = NodeKey::new(folder.key("agents.key")?);
+    let jobs = JobKey::new(folder.key("jobs.key")?);
     let authority = folder.at("ca.pem");
     let agents = Agents {
+        variables: identity::variables_elsewhere(&connect, &jobs),
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
         authority: std::fs::read(&authority).map_err(about(&authority))?,
     };
-    let jobs = JobKey::new(folder.key("jobs.key")?);
     let url = format!("https://{}", reachable(address));
     let started = start(
         held,
@@ -247,6 +248,7 @@ fn start(
 struct Agents {
     connect: String,
     image: String,
+    variables: engine_local::Variables,
     key: NodeKey,
     authority: Vec<u8>,
 }
@@ -264,18 +266,19 @@ fn kube(
             "the engine of attached clusters cannot start: {error}"
         ))
     };
-    let remote = engine_local::RemoteConfig {
-        folder: folder.join("agents"),
-        blobs: blobs.clone(),
-        variables: engine_local::Variables::default(),
-    };
-    let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
     let Agents {
         connect,
         image,
+        variables,
         key,
         authority,
     } = agents;
+    let remote = engine_local::RemoteConfig {
+        folder: folder.join("agents"),
+        blobs: blobs.clone(),
+        variables,
+    };
+    let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
     let credential = Box::new(move |node: &model::NodeId| {
         let id = serde_json::to_vec(node).expect("ids can be written");
         vec![

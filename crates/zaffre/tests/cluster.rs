@@ -281,6 +281,23 @@ metadata: {name: labelled}
 spec: {nodeSelector: {zaffre-test: here}, resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: \"1\", memory: 96Mi}}}
 ";
 
+/// What a job does to find itself, as Azure's library does it.
+const INSIDE: &str = "\
+import json, os, ssl, urllib.error, urllib.request as r
+env = os.environ
+url = env['ARM_CLOUD_METADATA_URL'][:-len('/metadata/endpoints')]
+trust = ssl.create_default_context(cafile=env['REQUESTS_CA_BUNDLE'])
+def ask(at, method='GET', **headers):
+    asked = r.Request(at, headers=headers, method=method)
+    try: return 200, json.load(r.urlopen(asked, context=trust))
+    except urllib.error.HTTPError as refused: return refused.code, None
+_, got = ask(env['IDENTITY_ENDPOINT'] + '?api-version=2019-08-01&resource=' + url, **{'X-IDENTITY-HEADER': env['IDENTITY_HEADER']})
+token = {'Authorization': 'Bearer ' + got['access_token']}
+at = url + '/subscriptions/' + env['AZUREML_ARM_SUBSCRIPTION'] + '/resourceGroups/' + env['AZUREML_ARM_RESOURCEGROUP'] + '/providers/Microsoft.MachineLearningServices/workspaces/' + env['AZUREML_ARM_WORKSPACE_NAME']
+print('I am', ask(at + '/jobs/' + env['AZUREML_RUN_ID'], **token)[1]['name'])
+print('refused', ask(at + '/computes/c', 'DELETE', **token)[0])
+";
+
 /// One test: there is one node, and what is done to it concerns all that runs there.
 #[test]
 fn jobs_run_as_pods_of_a_real_cluster() {
@@ -337,6 +354,17 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("grows", "Failed");
     let why = rig.ok(&["job", "explain", "-n", "grows"]);
     assert!(why.contains("more than its memory limit"), "{why}");
+
+    // It is somebody: with the variables of its environment and nothing else it finds itself, and its server is trusted.
+    support::write(&rig.server.folder, "inside/inside.py", INSIDE);
+    let own = format!("code: ./inside\n{tiny}");
+    rig.submit("itself", "python3 inside.py", &own);
+    rig.until("itself", "Completed");
+    let log = rig.log("itself");
+    assert!(
+        log.contains("I am itself") && log.contains("refused 403"),
+        "{log}"
+    );
 
     // Nobody carries the label; then somebody does.
     rig.submit("waits", "echo here", "resources: {instance_type: labelled}");

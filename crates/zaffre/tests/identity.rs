@@ -261,6 +261,32 @@ fn a_device_signs_in_with_a_code_that_somebody_approves() {
 }
 
 #[test]
+fn env_says_what_programs_need_and_takes_it_back() {
+    let server = Server::start();
+    let json: serde_json::Value = serde_json::from_str(&server.ok(&["env", "--json"])).unwrap();
+    assert_eq!(json["AZURE_AUTHORITY_HOST"], server.url);
+    assert_eq!(json["AZURE_CLIENT_SECRET"], server.token());
+    let bundle = fs::read_to_string(json["REQUESTS_CA_BUNDLE"].as_str().unwrap()).unwrap();
+    let ours = fs::read_to_string(server.data().join("ca.pem")).unwrap();
+    assert!(bundle.starts_with(&ours));
+    let set = server.ok(&["env", "--shell", "powershell", "-w", "other"]);
+    assert!(
+        set.contains("$Env:AZUREML_WORKSPACE_NAME = 'other'"),
+        "{set}"
+    );
+    let back = server.ok(&["env", "--shell", "fish", "--unset"]);
+    assert!(back.contains("set -e AZURE_CLIENT_SECRET\n"), "{back}");
+    assert!(!back.contains(&server.token()));
+    let plain = server.url.replace("https://", "http://");
+    let refused = server.run(&["env", "--server", &plain]);
+    assert!(
+        text(&refused.stderr).contains("over https only"),
+        "{refused:?}"
+    );
+    server.stop();
+}
+
+#[test]
 fn identities_and_roles_are_listed_and_taken_back() {
     let server = Server::start();
     identity(&server, "bot", "AzureML Data Scientist");

@@ -7,7 +7,7 @@ mod support;
 
 use std::{
     fs,
-    io::Write,
+    io::{BufRead, BufReader, Write},
     process::{Command, Output, Stdio},
 };
 use support::{
@@ -237,6 +237,43 @@ fn a_plain_program_works_in_a_shell_that_has_read_the_env() {
         complained.contains("there is no identity with this client_id and client_secret"),
         "{complained}"
     );
+    server.stop();
+}
+
+/// A person on a machine without a secret.
+const DEVICE: &str = "\
+import os, sys
+from azure.ai.ml import MLClient
+from azure.identity import DeviceCodeCredential
+def show(uri, code, until):
+    print(code, flush=True)
+credential = DeviceCodeCredential('a-program', authority=os.environ['URL'], tenant_id='adfs', prompt_callback=show)
+ml = MLClient(credential, '00000000-0000-0000-0000-000000000000', 'default', 'default')
+print('found', ml.workspaces.get().name, flush=True)
+";
+
+#[test]
+fn a_program_without_a_secret_shows_a_code() {
+    let server = Server::start();
+    let mut program = Command::new(python())
+        .args(["-c", DEVICE])
+        .current_dir(&server.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .env("URL", &server.url)
+        .env(
+            "ARM_CLOUD_METADATA_URL",
+            format!("{}/metadata/endpoints", server.url),
+        )
+        .env("REQUESTS_CA_BUNDLE", server.data().join("ca.pem"))
+        .env("HOME", server.folder.join("home"))
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let code = lines.next().unwrap().unwrap();
+    server.ok(&["identity", "approve", &code]);
+    assert_eq!(lines.next().unwrap().unwrap(), "found default");
+    assert!(program.wait().unwrap().success());
     server.stop();
 }
 

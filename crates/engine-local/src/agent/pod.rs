@@ -75,6 +75,9 @@ impl Pod {
     }
 }
 
+/// The file in the agent's folder with the authorities that the image trusts and the server's: where there is one, tasks are told.
+pub const AUTHORITIES: &str = "ca-bundle.pem";
+
 /// Brings what a task needs, and begins to bring back what it writes.
 pub fn bring(
     ground: &task::Ground,
@@ -92,6 +95,12 @@ pub fn bring(
         .filter(|(k, _)| !NOT_THE_IMAGES.contains(&k.as_str()) && !k.starts_with("ZAFFRE_"));
     let given = std::mem::take(&mut order.server_variables);
     order.server_variables = image.chain(given).collect(); // O3; ours win
+    let authorities = ground.dir.join(AUTHORITIES);
+    if authorities.exists() {
+        let trusted = authorities.to_string_lossy().into_owned();
+        let variable = ("REQUESTS_CA_BUNDLE".to_owned(), trusted);
+        order.server_variables.push(variable);
+    }
     let python = find(["python3", "python"]);
     if requirements.is_empty() {
         // Without one the command may still be anything else.

@@ -295,7 +295,7 @@ fn bundle(home: &Home, ca: Option<&str>) -> Result<Option<PathBuf>, Failure> {
     let folder = home.root().join("ca");
     home::private_folder(&folder)?;
     let path = folder.join(format!("{}.pem", &digest[..16]));
-    crate::serve::write_bundle(&path, ca.as_bytes())?;
+    crate::serve::write_bundle(&path, ca.as_bytes(), None)?;
     let whole = std::path::absolute(&path).map_err(about(&path))?;
     Ok(Some(whole))
 }

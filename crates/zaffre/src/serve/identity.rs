@@ -11,6 +11,7 @@ use crate::{
 };
 use api::{Fetch, Identities, JobKey, Outside};
 use engine_local::Variables;
+use model::JobId;
 use port::Clock;
 use serde_json::Value;
 use std::{
@@ -116,38 +117,53 @@ pub fn variables(folder: &Folder, url: &str, jobs: &JobKey) -> Result<Variables,
     let bundle = folder.at("ca-bundle.pem");
     let ours = folder.at("ca.pem");
     let ours = fs::read(&ours).map_err(about(&ours))?;
-    write_bundle(&bundle, &ours)?;
+    write_bundle(&bundle, &ours, None)?;
+    let trusted = (
+        "REQUESTS_CA_BUNDLE".to_owned(),
+        bundle.display().to_string(),
+    );
     let (url, jobs) = (url.to_owned(), jobs.clone());
     Ok(Variables::new(move |job| {
-        let workspace = job.workspace();
-        BTreeMap::from(
-            [
-                (
-                    "AZUREML_ARM_SUBSCRIPTION",
-                    workspace.subscription.to_string(),
-                ),
-                ("AZUREML_ARM_RESOURCEGROUP", workspace.group.to_string()),
-                ("AZUREML_ARM_WORKSPACE_NAME", workspace.name.to_string()),
-                (
-                    "ARM_CLOUD_METADATA_URL",
-                    format!("{url}/metadata/endpoints"),
-                ),
-                ("REQUESTS_CA_BUNDLE", bundle.display().to_string()),
-                ("IDENTITY_ENDPOINT", format!("{url}/msi/token")),
-                ("IDENTITY_HEADER", jobs.secret(job)),
-            ]
-            .map(|(name, value)| (name.to_owned(), value)),
-        )
+        let mut all = of_job(&url, &jobs, job);
+        all.extend([trusted.clone()]);
+        all
     }))
 }
 
-/// Writes the authorities of this machine and one of ours to a file that everybody may read (I2).
-pub fn write_bundle(path: &Path, ours: &[u8]) -> Result<(), Failure> {
+/// The same for jobs on other machines; the agent there says where the authorities are.
+pub fn variables_elsewhere(url: &str, jobs: &JobKey) -> Variables {
+    let (url, jobs) = (url.trim_end_matches('/').to_owned(), jobs.clone());
+    Variables::new(move |job| of_job(&url, &jobs, job))
+}
+
+fn of_job(url: &str, jobs: &JobKey, job: &JobId) -> BTreeMap<String, String> {
+    let workspace = job.workspace();
+    let all = [
+        (
+            "AZUREML_ARM_SUBSCRIPTION",
+            workspace.subscription.to_string(),
+        ),
+        ("AZUREML_ARM_RESOURCEGROUP", workspace.group.to_string()),
+        ("AZUREML_ARM_WORKSPACE_NAME", workspace.name.to_string()),
+        (
+            "ARM_CLOUD_METADATA_URL",
+            format!("{url}/metadata/endpoints"),
+        ),
+        ("IDENTITY_ENDPOINT", format!("{url}/msi/token")),
+        ("IDENTITY_HEADER", jobs.secret(job)),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Writes the authorities of this machine, or those of `theirs` where that is there, and one of ours to a file that everybody may
+/// read (I2).
+pub fn write_bundle(path: &Path, ours: &[u8], theirs: Option<PathBuf>) -> Result<(), Failure> {
     let mut all = ours.to_vec();
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let usual = AUTHORITIES.iter().map(PathBuf::from);
-    if let Some(theirs) = named
+    if let Some(theirs) = theirs
         .into_iter()
+        .chain(named)
         .chain(usual)
         .find_map(|p| fs::read(p).ok())
     {
