@@ -35,6 +35,8 @@ pub enum Guard {
     Open,
     /// Who holds the server's token.
     Token,
+    /// Who holds the server's token, or the credential of a run that goes on; the route looks which run.
+    Run,
     /// Who holds the credential of a node.
     Agent,
     /// Who holds a shared access signature, or the server's token; refusals are XML.
@@ -200,6 +202,12 @@ async fn answer(
     body: Body,
 ) -> Answer {
     if route.guard == Guard::Token && !api.admits(&parts.headers) {
+        return Err(Problem::unauthorized());
+    }
+    if route.guard == Guard::Run
+        && !api.admits(&parts.headers)
+        && api.run_of(&parts.headers).is_none()
+    {
         return Err(Problem::unauthorized());
     }
     if let Handler::Switch(handler) = route.handler {

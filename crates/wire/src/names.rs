@@ -215,6 +215,8 @@ pub enum Kind {
     Environment,
     /// A data version.
     Data,
+    /// A component version.
+    Component,
 }
 
 impl Kind {
@@ -226,6 +228,7 @@ impl Kind {
             Kind::Model => "models",
             Kind::Environment => "environments",
             Kind::Data => "data",
+            Kind::Component => "components",
         }
     }
 
@@ -237,6 +240,7 @@ impl Kind {
             Kind::Model => "model",
             Kind::Environment => "environment",
             Kind::Data => "data",
+            Kind::Component => "component",
         }
     }
 
@@ -253,6 +257,7 @@ impl Kind {
             Kind::Model,
             Kind::Environment,
             Kind::Data,
+            Kind::Component,
         ]
         .into_iter()
         .find(|kind| kind.collection().eq_ignore_ascii_case(text))

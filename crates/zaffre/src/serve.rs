@@ -19,7 +19,7 @@ use crate::{
 use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engines::Engines;
+use engines::{Engines, Tracking};
 use folder::Folder;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
@@ -77,13 +77,19 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let sas = SasKey::new(folder.sas_key()?);
     let key = NodeKey::new(folder.key("agents.key")?);
     let authority = folder.at("ca.pem");
+    // Without encryption the server speaks on the loopback alone; there a process of this machine needs no certificate.
+    let tracking = address.ip().is_loopback().then(|| Tracking {
+        base: format!("http://{}", reachable(address)),
+        key: key.for_runs(),
+    });
     let agents = Agents {
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
         authority: std::fs::read(&authority).map_err(about(&authority))?,
     };
-    let started = start(held, machine, agents)?;
+    let runs = key.for_runs();
+    let started = start(held, machine, agents, tracking)?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -99,6 +105,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
+    .with_runs(runs)
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
@@ -179,6 +186,7 @@ fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
     agents: Agents,
+    tracking: Option<Tracking>,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -213,7 +221,7 @@ fn start(
         store: store.clone(),
         blobs,
         series: store,
-        engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
+        engine: Arc::new(Engines::new(engine.clone(), kube.clone(), tracking)),
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),

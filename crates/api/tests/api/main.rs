@@ -7,5 +7,6 @@ mod computes;
 mod hostile;
 mod jobs;
 mod kube;
+mod pipelines;
 mod routes;
 mod server;

@@ -23,7 +23,10 @@ async fn nothing_is_said_without_the_token() {
                 continue;
             }
             assert_eq!(got.status, 401, "{} {path}: {}", route.method, got.text());
-            if matches!(route.guard, api::Guard::Token | api::Guard::Agent) {
+            if matches!(
+                route.guard,
+                api::Guard::Token | api::Guard::Agent | api::Guard::Run
+            ) {
                 assert_eq!(got.code(), "AuthenticationFailed");
             } else if route.guard == api::Guard::Kube {
                 assert_eq!(got.json()["reason"], "Unauthorized");

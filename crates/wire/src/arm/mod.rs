@@ -7,6 +7,7 @@
 
 pub mod asset;
 pub mod batch;
+pub mod component;
 pub mod compute;
 pub mod field;
 pub mod invalid;
@@ -15,11 +16,14 @@ pub mod job;
 pub mod kubernetes;
 pub mod link;
 pub mod parse;
+pub mod pipeline;
 pub mod quota;
 pub mod resolve;
+pub mod sweep;
 pub mod time;
 
 pub use invalid::Invalid;
 pub use invoke::{Invoke, batch_run};
 pub use parse::{Parsed, declared, parse};
+pub use pipeline::job_run;
 pub use resolve::command_run;

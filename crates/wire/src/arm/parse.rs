@@ -1,6 +1,8 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
-use super::{Invalid, asset, batch, compute, field::Field, job, kubernetes, link::body, quota};
+use super::{
+    Invalid, asset, batch, compute, field::Field, kubernetes, link::body, pipeline, quota,
+};
 use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
@@ -39,7 +41,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             warnings.extend(more);
             declared
         }
-        Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
+        Kind::Model | Kind::Environment | Kind::Data | Kind::Code | Kind::Component => {
             asset::version(key, body, before, &mut warnings)?;
             Declared::Other
         }
@@ -55,7 +57,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Job => {
-            job::command(path, body, &mut warnings)?;
+            pipeline::check(path, body, &mut warnings)?;
             Declared::Other
         }
         Kind::Workspace => {
@@ -94,6 +96,7 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Model
         | Kind::Environment
         | Kind::Data
+        | Kind::Component
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Job => Ok(Declared::Other),

@@ -11,6 +11,7 @@ pub mod compute;
 pub mod envelope;
 pub mod history;
 pub mod job;
+pub mod mlflow;
 pub mod operation;
 pub mod report;
 pub mod status;

@@ -25,11 +25,17 @@ pub enum Kind {
     BatchDeployment,
     /// A command job.
     CommandJob,
+    /// A sweep job.
+    SweepJob,
+    /// A pipeline job.
+    PipelineJob,
+    /// A component version.
+    Component,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 11] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -38,6 +44,9 @@ impl Kind {
         Kind::BatchDeployment,
         Kind::CommandJob,
         Kind::Kubernetes,
+        Kind::SweepJob,
+        Kind::PipelineJob,
+        Kind::Component,
     ];
 
     /// The words of a message: `batch deployment`.
@@ -51,6 +60,9 @@ impl Kind {
             Kind::BatchEndpoint => "batch endpoint",
             Kind::BatchDeployment => "batch deployment",
             Kind::CommandJob => "command job",
+            Kind::SweepJob => "sweep job",
+            Kind::PipelineJob => "pipeline job",
+            Kind::Component => "component",
         }
     }
 
@@ -64,7 +76,8 @@ impl Kind {
             Kind::Data => "data create",
             Kind::BatchEndpoint => "batch-endpoint create",
             Kind::BatchDeployment => "batch-deployment create",
-            Kind::CommandJob => "job create",
+            Kind::CommandJob | Kind::SweepJob | Kind::PipelineJob => "job create",
+            Kind::Component => "component create",
         }
     }
 }

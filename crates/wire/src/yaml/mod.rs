@@ -22,11 +22,13 @@ mod kind;
 mod kubernetes;
 mod limits;
 mod load;
+mod pipeline;
 mod reference;
 pub(crate) mod report;
 mod resources;
 mod scalar;
 mod set;
+mod sweep;
 pub(crate) mod text;
 pub(crate) mod tree;
 

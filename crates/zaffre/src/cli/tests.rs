@@ -22,7 +22,8 @@ const ABSENT: [(&str, &str); 11] = [
     ("compute restart", "compute instances are not built yet"),
 ];
 /// Commands that do not exist here, or (the last two) that leave out what a workspace of this server has not.
-const ABSENT_COMMANDS: [&str; 21] = [
+const ABSENT_COMMANDS: [&str; 22] = [
+    "component prepare-for-sign",
     "job connect-ssh",
     "job show-services",
     "model package",
