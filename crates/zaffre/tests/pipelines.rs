@@ -1,4 +1,5 @@
-//! Pipelines and sweeps as people use them: `examples/pipeline` and `examples/sweep`, with real processes.
+//! Pipelines and sweeps as people use them, with real processes: `examples/pipeline` (`pipeline.yml`, `prepare.yml`,
+//! `src/prepare.py`, `src/add.py`) and `examples/sweep` (`sweep.yml`, `src/train.py`).
 
 mod support;
 
