@@ -29,6 +29,7 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
+pub use plane::mlflow::RunKey;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
@@ -36,7 +37,7 @@ pub use table::ROUTES;
 use axum::{Router, extract::Request};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
-use model::{DocKey, Kind, Time, Workspace};
+use model::{DocKey, Document, JobId, Kind, Time, Workspace};
 use problem::Problem;
 use std::{
     cell::RefCell,
@@ -89,6 +90,8 @@ pub struct Api {
     agents: Option<(NodeKey, Agents)>,
     keep: Keep,
     seal: SealKey,
+    /// Signs the credentials by which runs report; without it none is let in.
+    runs: Option<RunKey>,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -140,6 +143,7 @@ impl Api {
             agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
             seal: SealKey::fleeting(),
+            runs: None,
         })
     }
 
@@ -182,6 +186,18 @@ impl Api {
     pub fn with_seal(mut self, key: SealKey) -> Self {
         self.seal = key;
         self
+    }
+
+    /// Lets runs report whose credentials `key` has signed.
+    #[must_use]
+    pub fn with_runs(mut self, key: RunKey) -> Self {
+        self.runs = Some(key);
+        self
+    }
+
+    /// The run whose credential the headers carry.
+    fn run_of(&self, headers: &HeaderMap) -> Option<JobId> {
+        self.runs.as_ref()?.run(headers)
     }
 
     /// The workspace spelled as first written, if it exists.
@@ -248,10 +264,25 @@ impl Api {
         all.find_map(|(w, places)| places.owns(container).then(|| w.clone()))
     }
 
+    /// The document of a step, a trial, a pipeline or a sweep with where its outputs lie: its run knows, not the document.
+    fn located(&self, document: Option<Document>) -> Result<Option<Document>, StoreError> {
+        let document = match document {
+            Some(document) if document.key.kind == Kind::Job => document,
+            other => return Ok(other),
+        };
+        let id = JobId::new(&document.key.workspace, document.key.path.clone());
+        let run = self.control.run(&id)?;
+        let family = run.filter(|r| r.spec.part.is_some() || r.spec.is_parent());
+        Ok(Some(match family {
+            Some(run) => wire::view::job::located(&document, &run),
+            None => document,
+        }))
+    }
+
     /// Lets `wire` find documents. A store that cannot be read is an error of ours, never a missing document.
     fn looking<T>(&self, work: impl FnOnce(Look<'_>) -> Result<T, Invalid>) -> Result<T, Problem> {
         let broken = RefCell::new(None);
-        let look = |key: &DocKey| match self.control.get(key) {
+        let look = |key: &DocKey| match self.control.get(key).and_then(|d| self.located(d)) {
             Ok(found) => found,
             Err(error) => {
                 broken.replace(Some(error));

@@ -43,6 +43,8 @@ pub enum Guard {
     Signed,
     /// Who shows the handler a credential of its own kind: a secret, a code, a job's key.
     Own,
+    /// Who holds the server's token, or the credential of a run that goes on; the route looks which run.
+    Run,
     /// Who holds the credential of a node.
     Agent,
     /// Who holds a shared access signature, or may do the route's action in the workspace of the container; refusals are XML.

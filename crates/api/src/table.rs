@@ -9,9 +9,9 @@ use crate::{
         operations, templates, workspaces,
     },
     blob, identity, kube,
-    plane::{data, history, open},
+    plane::{data, history, mlflow, open},
     route::{
-        Guard::{self, Agent, Blob, Kube, Open, Own, Signed, Token},
+        Guard::{self, Agent, Blob, Kube, Open, Own, Run, Signed, Token},
         Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
         Route,
     },
@@ -185,7 +185,7 @@ pub const ROUTES: &[Route] = &[
     row(GET, place!("/mfeOperationsStatus/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationStatus/read", Token, Now(operations::status)),
     row(GET, place!("/mfeOperationsResults/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationResults/read", Token, Now(operations::result)),
 
-    // assets: models, environments, data, codes
+    // assets: models, environments, data, codes, components
     row(GET, ws!("/{assets}"), act!("/{assets}/read"), Token, Block(assets::containers)),
     row(GET, ws!("/{assets}/{n}"), act!("/{assets}/read"), Token, Block(assets::get_container)),
     row(PUT, ws!("/{assets}/{n}"), act!("/{assets}/write"), Token, Ask(|a, c| Box::pin(assets::put_container(a, c)))),
@@ -240,17 +240,26 @@ pub const ROUTES: &[Route] = &[
     // run history and outputs
     row(GET, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
     row(GET, plane!("/history/v1.0", "/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
-    row(GET, plane!("/history/v1.0", "/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/runs/{r}/children"), act!("/experiments/runs/read"), Token, Block(history::children)),
     row(GET, plane!("/history/v1.0", "/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
     row(PATCH, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/history/v1.0", "/rundata"), act!("/experiments/runs/read"), Token, Now(history::rundata)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
-    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Block(history::children)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
     row(PATCH, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),
     row(POST, plane!("/modelregistry/v1.0", "/models/batchGetResolvedUris"), act!("/models/versions/read"), Token, Block(data::resolve_models)),
+
+    // what runs report with mlflow
+    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-metric"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_metric(a, c)))),
+    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-batch"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_batch(a, c)))),
+    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-parameter"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_parameter(a, c)))),
+    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/set-tag"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::set_tag(a, c)))),
+    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/update"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::update(a, c)))),
+    row(GET, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/get"), act!("/experiments/runs/read"), Run, Block(mlflow::get)),
+    row(GET, plane!("/mlflow/v2.0", "/api/2.0/mlflow/metrics/get-history"), act!("/experiments/runs/read"), Run, Block(mlflow::history)),
 
     // agents
     row(GET, "/agents/connect", "Zaffre/agents/connect/read", Agent, Switch(agents::connect)),

@@ -20,7 +20,7 @@ use crate::{
 use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engines::Engines;
+use engines::{Engines, Tracking};
 use folder::Folder;
 pub use identity::write_bundle;
 use listen::Port;
@@ -80,6 +80,11 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let key = NodeKey::new(folder.key("agents.key")?);
     let jobs = JobKey::new(folder.key("jobs.key")?);
     let authority = folder.at("ca.pem");
+    // Without encryption the server speaks on the loopback alone; there a process of this machine needs no certificate.
+    let tracking = address.ip().is_loopback().then(|| Tracking {
+        base: format!("http://{}", reachable(address)),
+        key: key.for_runs(),
+    });
     let agents = Agents {
         variables: identity::variables_elsewhere(&connect, &jobs),
         connect,
@@ -88,11 +93,13 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         authority: std::fs::read(&authority).map_err(about(&authority))?,
     };
     let url = format!("https://{}", reachable(address));
+    let runs = key.for_runs();
     let started = start(
         held,
         machine,
         identity::variables(&folder, &url, &jobs)?,
         agents,
+        tracking,
     )?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
@@ -112,6 +119,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
     .with_seal(SealKey::new(folder.key("seal.key")?))
+    .with_runs(runs)
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
@@ -192,6 +200,7 @@ fn start(
     machine: Declared,
     variables: engine_local::Variables,
     agents: Agents,
+    tracking: Option<Tracking>,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -226,7 +235,7 @@ fn start(
         store: store.clone(),
         blobs,
         series: store,
-        engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
+        engine: Arc::new(Engines::new(engine.clone(), kube.clone(), tracking)),
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),

@@ -9,6 +9,7 @@ mod identity;
 mod jobs;
 mod kube;
 mod online;
+mod pipelines;
 mod routes;
 mod server;
 mod targets;

@@ -39,11 +39,17 @@ pub enum Kind {
     Datastore,
     /// A workspace.
     Workspace,
+    /// A sweep job.
+    SweepJob,
+    /// A pipeline job.
+    PipelineJob,
+    /// A component version.
+    Component,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 18] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -59,6 +65,9 @@ impl Kind {
         Kind::OnlineDeployment,
         Kind::Datastore,
         Kind::Workspace,
+        Kind::SweepJob,
+        Kind::PipelineJob,
+        Kind::Component,
     ];
 
     /// The words of a message: `batch deployment`.
@@ -79,6 +88,9 @@ impl Kind {
             Kind::OnlineDeployment => "online deployment",
             Kind::Datastore => "datastore",
             Kind::Workspace => "workspace",
+            Kind::SweepJob => "sweep job",
+            Kind::PipelineJob => "pipeline job",
+            Kind::Component => "component",
         }
     }
 
@@ -101,13 +113,14 @@ impl Kind {
             Kind::Data => "data create",
             Kind::BatchEndpoint => "batch-endpoint create",
             Kind::BatchDeployment => "batch-deployment create",
-            Kind::CommandJob => "job create",
+            Kind::CommandJob | Kind::SweepJob | Kind::PipelineJob => "job create",
             Kind::ComputeInstance => "compute create",
             Kind::VirtualMachine | Kind::SynapseSpark => "compute attach",
             Kind::OnlineEndpoint => "online-endpoint create",
             Kind::OnlineDeployment => "online-deployment create",
             Kind::Datastore => "datastore create",
             Kind::Workspace => "workspace create",
+            Kind::Component => "component create",
         }
     }
 }

@@ -50,6 +50,7 @@ const ABSENT: [(&str, &str); 17] = [
 ];
 /// Commands that do not exist here, or (the last two) that leave out what a workspace of this server has not.
 const ABSENT_COMMANDS: [&str; 18] = [
+    "component prepare-for-sign",
     "job connect-ssh",
     "job show-services",
     "model package",
