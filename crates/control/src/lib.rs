@@ -8,11 +8,13 @@
 
 mod errand;
 mod load;
+mod measure;
 mod report;
 mod request;
 mod turn;
 
 pub use load::StartError;
+pub use measure::{Measure, metric_series, metrics_of};
 pub use plan::FORMAT;
 pub use port::{
     Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,

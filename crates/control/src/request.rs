@@ -1,7 +1,7 @@
 //! What callers ask of the loop, and what they get.
 
 use model::{
-    Answer, ComputeId, Declared, DocKey, Document, JobId, Kind, Millis, Refusal, RunSpec, Why,
+    Answer, ComputeId, Declared, DocKey, Document, JobId, Kind, Millis, Real, Refusal, RunSpec, Why,
 };
 use std::{fmt, sync::Arc};
 
@@ -75,6 +75,13 @@ pub enum Request {
         notice: Millis,
         /// Offer no new node for so long.
         hold: Option<Millis>,
+    },
+    /// A trial reports the primary metric of its sweep.
+    Measured {
+        /// The trial.
+        job: JobId,
+        /// The value.
+        value: Real,
     },
     /// Why does it wait?
     Explain {

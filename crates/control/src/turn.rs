@@ -330,7 +330,7 @@ fn blob_to_store(e: port::BlobError) -> StoreError {
 fn segment_of(view: &View, run: &JobId) -> Option<BlobPath> {
     match &view.runs.get(run)?.spec.work {
         Work::Batch(batch) => Some(batch.segment.clone()),
-        Work::Command => None,
+        Work::Command | Work::Pipeline(_) | Work::Sweep(_) => None,
     }
 }
 
@@ -416,6 +416,14 @@ impl Sorter<'_> {
                     nodes: *nodes,
                     notice: *notice,
                     hold: *hold,
+                },
+                None,
+                true,
+            )),
+            Request::Measured { job, value } => Ok(self.command(
+                Command::Measured {
+                    job: job.clone(),
+                    value: *value,
                 },
                 None,
                 true,

@@ -114,6 +114,7 @@ fn batch(input: &str) -> Arc<RunSpec> {
         })),
         timeout: None,
         instance_type: None,
+        part: None,
     })
 }
 

@@ -11,6 +11,7 @@ use crate::{
     batch::Ranges,
     document::{Declared, DocKey, Document},
     engine::Cause,
+    family::Real,
     id::{ComputeId, JobId, NodeId, TaskId},
     kubernetes::Place,
     run::{FirstError, Outcome, RunRecord, RunSpec},
@@ -181,6 +182,20 @@ pub enum RunEvent {
         /// What.
         error: FirstError,
     },
+    /// A child of it could not be made, and counts as failed.
+    ChildRefused {
+        /// The name of the step, or the number of the trial.
+        key: Box<str>,
+        /// The run that it would have become.
+        job: JobId,
+        /// Why not.
+        why: Why,
+    },
+    /// It has reported the primary metric of the sweep that it is a trial of.
+    Measured {
+        /// The value.
+        value: Real,
+    },
     /// The run is being given up and will end so once its tasks are gone.
     Canceling {
         /// How.
@@ -309,6 +324,13 @@ pub enum Command {
     Cancel {
         /// Which.
         job: JobId,
+    },
+    /// Take the primary metric of a trial in. Of another run it changes nothing.
+    Measured {
+        /// Which run.
+        job: JobId,
+        /// The value.
+        value: Real,
     },
     /// Take nodes away, as a provider does.
     Preempt {

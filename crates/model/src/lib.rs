@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod document;
 pub mod engine;
 pub mod event;
+pub mod family;
 pub mod id;
 pub mod instance_type;
 pub mod kubernetes;
@@ -28,6 +29,7 @@ pub use engine::{
     Parcel, Phase, TaskSeen, TaskSpec,
 };
 pub use event::{Answer, BatchEvent, Command, Event, NodeEvent, Refusal, RunEvent};
+pub use family::{Child, Family, Part, PipelineSpec, Real, StepSpec, SweepSpec};
 pub use id::{ComputeId, Id, JobId, Name, NodeId, TaskId, Workspace};
 pub use instance_type::{
     DEFAULT_INSTANCE_TYPE, InstanceType, SelectorMode, TypeFault, merge_selectors,

@@ -48,7 +48,7 @@ impl RunRecord {
     pub fn batch(&self) -> Option<&BatchSpec> {
         match &self.spec.work {
             Work::Batch(spec) => Some(spec),
-            Work::Command => None,
+            Work::Command | Work::Pipeline(_) | Work::Sweep(_) => None,
         }
     }
 }

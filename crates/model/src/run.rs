@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use crate::{
     batch::{BatchSpec, Progress, Ranges},
     engine::TaskSpec,
+    family::{Family, Part, PipelineSpec, SweepSpec},
     id::{ComputeId, JobId},
     kubernetes::Place,
     unit::{Attempt, Millis, Time},
@@ -23,6 +24,10 @@ pub enum Work {
     Command,
     /// Its tasks are hosts of mini-batches.
     Batch(Box<BatchSpec>),
+    /// It is made of steps, runs of their own.
+    Pipeline(Box<PipelineSpec>),
+    /// It is made of trials, runs of their own.
+    Sweep(Box<SweepSpec>),
 }
 
 /// A run, resolved: nothing in it needs another document.
@@ -41,6 +46,9 @@ pub struct RunSpec {
     /// The instance type that it names. Only the name: it is looked up when a task is admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<Box<str>>,
+    /// What it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Box<Part>>,
 }
 
 /// The five states. `wire` maps them to Azure's fourteen job statuses.
@@ -155,6 +163,9 @@ pub struct RunRecord {
     /// What a later run can take over; only in the record of a batch run that has left the World.
     #[serde(default)]
     pub kept: Option<Kept>,
+    /// Its children, if it is a pipeline or a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Box<Family>>,
 }
 
 /// What a batch run that ended leaves to one that resumes it (`zaffre batch-endpoint invoke --resume-from`).

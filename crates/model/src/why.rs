@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::{
     cluster::Tier,
+    family::Real,
     id::{JobId, Name},
     unfit::Unfit,
     unit::{Millis, Shortage, Time},
@@ -112,6 +113,45 @@ pub enum Why {
     WaitingForCapacity {
         /// The cluster.
         compute: Name,
+    },
+    /// A step of a pipeline did not end well.
+    StepFailed {
+        /// Its name.
+        step: Box<str>,
+        /// Its run.
+        job: Name,
+        /// How it ended.
+        how: Box<str>,
+    },
+    /// No trial of a sweep ended well.
+    NoTrialSucceeded {
+        /// Trials there were.
+        trials: u32,
+        /// How the last of them ended.
+        how: Box<str>,
+    },
+    /// A trial was worse than its sweep's rule allows.
+    TerminatedEarly {
+        /// The rule: `bandit`, `median_stopping`, `truncation_selection`.
+        policy: Box<str>,
+        /// Reports of the metric when it was asked.
+        reports: u32,
+        /// Its best until then.
+        best: Real,
+        /// What would have been good enough.
+        limit: Real,
+    },
+    /// The pipeline or sweep that it is a part of is given up.
+    ParentEnds {
+        /// Its name.
+        parent: Name,
+    },
+    /// A part of it waits.
+    Child {
+        /// The name of the step, or the number of the trial.
+        key: Box<str>,
+        /// For what.
+        why: Box<Why>,
     },
     /// Somebody asked.
     CancelAsked,
@@ -322,6 +362,21 @@ impl fmt::Display for Why {
                     "every node of cluster {compute} was preempted; waiting for capacity"
                 )
             }
+            Why::StepFailed { step, job, how } => write!(f, "step {step} ({job}): {how}"),
+            Why::NoTrialSucceeded { trials, how } => {
+                write!(f, "none of {trials} trials succeeded, the last: {how}")
+            }
+            Why::TerminatedEarly {
+                policy,
+                reports,
+                best,
+                limit,
+            } => write!(
+                f,
+                "{policy}: its best of {reports} reports is {best}, and {limit} was needed"
+            ),
+            Why::ParentEnds { parent } => write!(f, "{parent}, which it is a part of, is given up"),
+            Why::Child { key, why } => write!(f, "{key}: {why}"),
             Why::CancelAsked => f.write_str("cancel was asked for"),
             Why::TimedOut { limit } => write!(
                 f,
@@ -429,7 +484,12 @@ impl Why {
             }
             Why::NoSuchType { .. } => Some("`zaffre instance-type list` shows what there is; apply the type, or submit with another".into()),
             Why::BrokenType { .. } => Some("apply a corrected type: `zaffre instance-type apply -f FILE`".into()),
-            Why::Pod { .. }
+            Why::Child { why, .. } => why.hint(),
+            Why::StepFailed { job, .. } => Some(format!("`zaffre job stream -n {job}` shows what the step wrote")),
+            Why::NoTrialSucceeded { .. }
+            | Why::TerminatedEarly { .. }
+            | Why::ParentEnds { .. }
+            | Why::Pod { .. }
             | Why::Cluster { .. }
             | Why::GangAhead { .. }
             | Why::PodsAhead { .. }

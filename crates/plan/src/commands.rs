@@ -11,6 +11,23 @@ use crate::{quota, turn::Turning};
 /// Azure's code for a body that breaks a rule.
 const BAD_ARGUMENT: &str = "BadArgument";
 
+/// A refusal of a step, with its name.
+fn in_step(step: &str, refusal: Refusal) -> Refusal {
+    let told = |message: String| format!("step {step}: {message}");
+    match refusal {
+        Refusal::NotFound { message } => Refusal::NotFound {
+            message: told(message),
+        },
+        Refusal::Conflict { message } => Refusal::Conflict {
+            message: told(message),
+        },
+        Refusal::Invalid { code, message } => Refusal::Invalid {
+            code,
+            message: told(message),
+        },
+    }
+}
+
 pub(crate) fn no_compute(compute: &ComputeId) -> Refusal {
     Refusal::NotFound {
         message: format!("compute {compute} does not exist"),
@@ -29,6 +46,7 @@ impl Turning<'_> {
                 request,
             } => self.submit(&id, document, spec, request),
             Command::Cancel { job } => self.cancel(&job),
+            Command::Measured { job, value } => self.measured(&job, value),
             Command::Preempt {
                 compute,
                 nodes,
@@ -215,20 +233,35 @@ impl Turning<'_> {
                 message: format!("job {id} already exists"),
             });
         }
+        self.may_submit(&spec)?;
+        let event = RunEvent::Submitted {
+            document,
+            spec,
+            request,
+        };
+        self.emit_run(id, event);
+        Ok(Answer::Run {
+            id: id.clone(),
+            repeat: false,
+        })
+    }
+
+    /// Whether a run, and everything that it is made of, can run where it says.
+    pub fn may_submit(&self, spec: &RunSpec) -> Result<(), Refusal> {
+        match &spec.work {
+            Work::Pipeline(pipeline) => {
+                for (name, step) in &pipeline.steps {
+                    self.may_submit(&step.run).map_err(|r| in_step(name, r))?;
+                }
+                return Ok(());
+            }
+            Work::Sweep(sweep) => return self.may_submit(&sweep.trial),
+            Work::Command | Work::Batch(_) => {}
+        }
         let compute = &spec.compute;
         let view = &self.world.view;
         if let Some(record) = view.kubernetes.get(compute).filter(|k| !k.deleting) {
-            self.world.may_submit_pods(record, &spec)?;
-            let event = RunEvent::Submitted {
-                document,
-                spec,
-                request,
-            };
-            self.emit_run(id, event);
-            return Ok(Answer::Run {
-                id: id.clone(),
-                repeat: false,
-            });
+            return self.world.may_submit_pods(record, spec);
         }
         let cluster = self.world.view.clusters.get(compute);
         let Some(cluster) = cluster.filter(|c| !c.deleting) else {
@@ -245,19 +278,10 @@ impl Turning<'_> {
                     ),
                 });
             }
-            Work::Command => {}
             Work::Batch(batch) => self.may_resume(batch)?,
+            Work::Command | Work::Pipeline(_) | Work::Sweep(_) => {}
         }
-        let event = RunEvent::Submitted {
-            document,
-            spec,
-            request,
-        };
-        self.emit_run(id, event);
-        Ok(Answer::Run {
-            id: id.clone(),
-            repeat: false,
-        })
+        Ok(())
     }
 
     fn cancel(&mut self, job: &JobId) -> Result<Answer, Refusal> {

@@ -12,6 +12,10 @@ use crate::{
 
 /// What a run waits for, or why it ended as it did; `None` when it waits for nothing or is not known.
 pub fn explain(world: &World, job: &JobId, _now: Time) -> Option<Why> {
+    reason(world, job)
+}
+
+fn reason(world: &World, job: &JobId) -> Option<Why> {
     let record = world.view.runs.get(job)?;
     match &record.state {
         RunState::Done(outcome) | RunState::Canceling(outcome) => {
@@ -21,6 +25,14 @@ pub fn explain(world: &World, job: &JobId, _now: Time) -> Option<Why> {
             };
         }
         RunState::Queued | RunState::Preparing | RunState::Running => {}
+    }
+    if let Some(family) = &record.family {
+        let mut open = family.children.values().filter(|c| c.outcome.is_none());
+        return open.find_map(|child| {
+            let why = Box::new(reason(world, &child.job)?);
+            let key = child.key.clone();
+            Some(Why::Child { key, why })
+        });
     }
     let compute = &record.spec.compute;
     if world.pods.contains_key(compute) {

@@ -20,6 +20,9 @@ pub const KEEP_DONE: usize = 1000;
 /// Request ids that are remembered for telling repeats: clients repeat within minutes, not after so many others.
 pub const KEEP_REQUESTS: usize = 10_000;
 
+/// Results of steps that identical ones can reuse: some hundred bytes each.
+pub const KEEP_RESULTS: usize = 10_000;
+
 /// A lend covers about this much work of a host: long beside a turn, short beside the loss of a host.
 pub const LEND_TARGET: Millis = Millis(200);
 /// The most mini-batches a host holds, however fast it is: what a Lend message and a lost host may cost.

@@ -14,9 +14,13 @@ use crate::{
 impl Turning<'_> {
     /// Each run that something happened to goes on.
     pub fn runs(&mut self) {
-        // Steps touch only their own run, so one pass is enough.
-        for job in self.touched.runs.clone() {
+        // A step touches its own run, and names its parent and its children where they have to be looked at too. Each
+        // such look follows from a fact, and there are finitely many: children are made once and end once.
+        let mut look = self.touched.runs.clone();
+        look.append(&mut self.kin);
+        while let Some(job) = look.pop_first() {
             self.step(&job);
+            look.append(&mut self.kin);
         }
     }
 
@@ -40,6 +44,7 @@ impl Turning<'_> {
                 match record.spec.work {
                     Work::Command => self.command_step(job),
                     Work::Batch(_) => self.batch_step(job),
+                    Work::Pipeline(_) | Work::Sweep(_) => return self.family_step(job),
                 }
                 self.preparing(job);
             }
@@ -83,10 +88,11 @@ impl Turning<'_> {
             RunState::Done(_) | RunState::Canceling(_) => return, // the first reason stays
             RunState::Queued | RunState::Preparing | RunState::Running => {}
         }
-        if !record.tasks.is_empty() {
+        if !record.tasks.is_empty() || !self.open_children(job).is_empty() {
             let outcome = outcome.clone();
             self.emit_run(job, RunEvent::Canceling { outcome });
         }
+        self.give_up_children(job);
         self.settle(job, outcome);
     }
 
@@ -94,12 +100,16 @@ impl Turning<'_> {
     fn settle(&mut self, job: &JobId, outcome: Outcome) {
         self.stop_tasks(job);
         let idle = self.world.run(job).is_some_and(|r| r.tasks.is_empty());
-        if idle {
+        if idle && self.open_children(job).is_empty() {
             self.finish(job, outcome);
         }
     }
 
     pub fn finish(&mut self, job: &JobId, outcome: Outcome) {
+        let parent = self.world.run(job).and_then(|r| r.spec.part.as_ref());
+        if let Some(parent) = parent.map(|p| p.parent.clone()) {
+            self.kin.insert(parent);
+        }
         self.world.timers.set(Due::Run(job.clone()), None);
         self.emit_run(job, RunEvent::Finished { outcome });
     }
@@ -123,7 +133,7 @@ impl Turning<'_> {
     }
 
     /// A run that runs longer than its limit from its first start is canceled.
-    fn timed_out(&mut self, job: &JobId) -> bool {
+    pub fn timed_out(&mut self, job: &JobId) -> bool {
         let Some(record) = self.world.run(job) else {
             return false;
         };

@@ -90,6 +90,7 @@ impl Turning<'_> {
         let taken = lost || node.is_some_and(|node| self.node_is_taken(node));
         match &record.spec.work {
             _ if stopping || canceling => self.end(id),
+            Work::Pipeline(_) | Work::Sweep(_) => {} // it has no tasks
             Work::Command if done => self.end(id),
             // A rank that fails while the node of another one goes has most likely lost its peer.
             Work::Command if taken || self.gang_is_hit(&id.job) => {

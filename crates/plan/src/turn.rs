@@ -71,6 +71,7 @@ pub fn decide(
         due_pools: BTreeSet::new(),
         republish: false,
         refilled: BTreeSet::new(),
+        kin: BTreeSet::new(),
     };
     turn.clusters(all);
     turn.look(all);
@@ -110,6 +111,8 @@ pub(crate) struct Turning<'a> {
     pub republish: bool,
     /// Runs in which mini-batches wait again after none did: every host is asked whether it wants some.
     pub refilled: BTreeSet<JobId>,
+    /// Parents and children of runs that something happened to.
+    pub kin: BTreeSet<JobId>,
 }
 
 /// Rows of one run in this turn.

@@ -6,6 +6,7 @@
 //!    the first turn after a restart looks at everything and finds it again.
 
 mod batch;
+mod family;
 mod node;
 mod run;
 mod seat;
@@ -30,6 +31,7 @@ use crate::{
     pool::{Pool, Usage},
     requests::Requests,
 };
+pub(crate) use family::Results;
 pub(crate) use run::Live;
 
 /// Everything alive.
@@ -41,6 +43,8 @@ pub struct World {
     pub(crate) pools: BTreeMap<ComputeId, Pool>,
     pub(crate) pods: BTreeMap<ComputeId, Pods>,
     pub(crate) requests: Requests,
+    /// Results of steps, for identical ones.
+    pub(crate) results: Results,
     /// The place in the queue that the next run gets.
     pub(crate) next_seq: u64,
     /// Where the incarnations of a cluster go on when it is made again: one number per name ever deleted.

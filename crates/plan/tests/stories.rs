@@ -8,6 +8,8 @@
 mod blockers;
 #[expect(dead_code, reason = "the simulation hurts the engine in more ways")]
 mod fake;
+#[path = "stories/families.rs"]
+mod families;
 
 use fake::{
     Behaviour,
@@ -36,6 +38,8 @@ struct Story {
     server: Server,
     asked: BTreeSet<String>,
     out: String,
+    /// Steps of pipelines that are not submitted yet.
+    steps: BTreeMap<String, BTreeMap<Box<str>, model::StepSpec>>,
 }
 
 /// `name=value` words of a line.
@@ -83,6 +87,7 @@ impl Story {
             server: Server::new(1000),
             asked: BTreeSet::new(),
             out: String::new(),
+            steps: BTreeMap::new(),
         }
     }
     fn job(&self, name: &str) -> JobId {
@@ -109,7 +114,7 @@ impl Story {
                 Some((key, value)) => {
                     options.insert(key, value);
                 }
-                None if names.len() == 3 || word == "attached" => {
+                None if names.len() == 3 || ["attached", "stop", "rerun"].contains(&word) => {
                     options.insert(word, ""); // a flag, after `NAME on COMPUTE`
                 }
                 None => names.push(word),
@@ -135,6 +140,13 @@ impl Story {
             ("cluster", [name, tier]) => self.cluster(name, tier, &options),
             ("command", [name, "on", compute]) => self.submit_command(name, compute, &options),
             ("batch", [name, "on", compute]) => self.submit_batch(name, compute, &options),
+            ("step", [name, "of", pipeline]) => self.step(name, pipeline, &options),
+            ("pipeline", [name]) => self.pipeline(name, &options),
+            ("sweep", [name, "on", compute]) => self.sweep(name, compute, &options),
+            ("report", [trial, value]) => self.report(trial, value),
+            ("behave", [name]) => self.behave(&self.job(name), &options),
+            ("family", [name]) => self.family(name),
+            ("inputs", [name]) => self.inputs(name),
             ("cancel", [name]) => {
                 let job = self.job(name);
                 self.turn(vec![Command::Cancel { job }]);
@@ -603,6 +615,8 @@ fn run_text(run: &JobId, event: &RunEvent) -> Option<String> {
         RunEvent::Erred { error } => format!("{run} erred: {}", error.message),
         RunEvent::Canceling { outcome } => format!("{run} is given up: {outcome}"),
         RunEvent::Finished { outcome } => format!("{run} {outcome}"),
+        RunEvent::ChildRefused { job, why, .. } => format!("{job} cannot be: {why}"),
+        RunEvent::Measured { value } => format!("{run} reports {value}"),
         RunEvent::Retired { .. } => format!("{run} retired"),
     })
 }

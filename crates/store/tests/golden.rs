@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, path::Path};
 mod samples;
 
 /// As many names as `variant` has.
-const VARIANTS: usize = 5 + 9 + 11 + 7;
+const VARIANTS: usize = 4 + 9 + 14 + 7;
 
 /// The variant. Without a wildcard: a new one does not compile until it is here, and then it needs a sample.
 fn variant(event: &Event) -> &'static str {
@@ -42,6 +42,8 @@ fn variant(event: &Event) -> &'static str {
             RunEvent::Canceling { .. } => "run canceling",
             RunEvent::Finished { .. } => "run finished",
             RunEvent::Retired { .. } => "run retired",
+            RunEvent::ChildRefused { .. } => "run child refused",
+            RunEvent::Measured { .. } => "run measured",
         },
         Event::Batch { event, .. } => match event {
             BatchEvent::Listed { .. } => "batch listed",

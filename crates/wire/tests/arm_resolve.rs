@@ -526,6 +526,7 @@ fn ended(run: &RunSpec, state: RunState) -> Arc<RunRecord> {
         progress: Some(Progress::default()),
         given: 0,
         kept: None,
+        family: None,
     })
 }
 

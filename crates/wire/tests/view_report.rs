@@ -34,6 +34,7 @@ fn run(work: Work) -> RunRecord {
             work,
             timeout: None,
             instance_type: None,
+            part: None,
         }),
         state: RunState::Running,
         why: None,
@@ -65,6 +66,7 @@ fn run(work: Work) -> RunRecord {
         }),
         given: 3,
         kept: None,
+        family: None,
     }
 }
 

@@ -48,6 +48,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
             work: Work::Command,
             timeout: None,
             instance_type: None,
+            part: None,
         }),
         state,
         why,
@@ -62,6 +63,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
         progress: None,
         given: 0,
         kept: None,
+        family: None,
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Live {
     pub attempts: BTreeMap<u32, Attempt>,
     /// Its mini-batches, if it is a batch run.
     pub batch: Option<Batch>,
+    /// Who submitted it: its children's documents say so too. Kept of parents alone.
+    #[serde(default, skip_serializing_if = "str_is_empty")]
+    pub by: Arc<str>,
     /// Tasks that may be given work: not stopping, on a node that stays. Derived (W2).
     #[serde(skip)]
     pub able: BTreeSet<u32>,
@@ -76,8 +79,16 @@ impl World {
         at: Time,
     ) -> Result<(), Illegal> {
         match event {
-            RunEvent::Submitted { spec, request, .. } => {
+            RunEvent::Submitted {
+                document,
+                spec,
+                request,
+            } => {
                 self.submitted(job, spec, request.as_deref(), at)?;
+                if let Some(live) = self.lives.get_mut(job).filter(|_| spec.is_parent()) {
+                    live.by = document.by.clone();
+                }
+                self.child_submitted(job, spec, at);
             }
             RunEvent::Retired { .. } => return self.retired(job),
             RunEvent::Explained { why } => self.explained(job, why.as_ref())?,
@@ -87,6 +98,14 @@ impl World {
             RunEvent::TaskEnded { task } => self.task_over(job, task, Over::Ended)?,
             RunEvent::TaskLost { task } => self.task_over(job, task, Over::Lost)?,
             RunEvent::TaskRecalled { task } => self.task_over(job, task, Over::Recalled)?,
+            RunEvent::ChildRefused {
+                key,
+                job: child,
+                why,
+            } => {
+                self.child_refused(job, key, child, why)?;
+            }
+            RunEvent::Measured { value } => self.measured(job, *value)?,
             RunEvent::Erred { error } => {
                 let (record, _) = self.parts(job)?;
                 record.first_error.get_or_insert_with(|| error.clone());
@@ -97,7 +116,10 @@ impl World {
                 record.why = None;
                 self.untold(job);
             }
-            RunEvent::Finished { outcome } => self.ended(job, outcome, at)?,
+            RunEvent::Finished { outcome } => {
+                self.ended(job, outcome, at)?;
+                self.child_ended(job, outcome);
+            }
         }
         self.reseat(job);
         Ok(())
@@ -142,6 +164,7 @@ impl World {
             progress: is_batch.then(Progress::default),
             given: 0,
             kept: None,
+            family: spec.is_parent().then(Box::default),
         };
         let live = Live {
             seq: self.next_seq,
@@ -299,6 +322,10 @@ impl World {
         self.lives.remove(job);
         Ok(())
     }
+}
+
+fn str_is_empty(text: &Arc<str>) -> bool {
+    text.is_empty()
 }
 
 enum Over {

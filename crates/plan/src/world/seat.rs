@@ -67,6 +67,7 @@ fn seat_of(record: &RunRecord, live: &Live, max: u32) -> Seat {
             );
         }
         Work::Batch(spec) => batch_seat(&mut seat, record, live, spec),
+        Work::Pipeline(_) | Work::Sweep(_) => {}
     }
     seat
 }
@@ -100,6 +101,9 @@ impl World {
         let (Some(record), Some(live)) = (self.view.runs.get(job), self.lives.get_mut(job)) else {
             return;
         };
+        if record.spec.is_parent() {
+            return; // no node is for it, and the end of a compute ends its children
+        }
         let compute = &record.spec.compute;
         let max = match self.view.clusters.get(compute) {
             Some(cluster) => cluster.spec.max,

@@ -4,7 +4,7 @@ use model::{ComputeId, JobId, View, view::WorkspaceKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use super::{Live, World};
+use super::{Live, Results, World};
 use crate::{
     pool::{Kept, Pool},
     requests::Requests,
@@ -20,6 +20,8 @@ struct Stored<'a> {
     lives: Cow<'a, BTreeMap<JobId, Live>>,
     pools: BTreeMap<ComputeId, Cow<'a, Kept>>,
     requests: Cow<'a, Requests>,
+    #[serde(default)]
+    results: Cow<'a, Results>,
     next_seq: u64,
     departed: Cow<'a, BTreeMap<ComputeId, u32>>,
 }
@@ -36,6 +38,7 @@ impl Serialize for World {
                 .map(|(id, pool)| (id.clone(), Cow::Borrowed(&pool.kept)))
                 .collect(),
             requests: Cow::Borrowed(&self.requests),
+            results: Cow::Borrowed(&self.results),
             next_seq: self.next_seq,
             departed: Cow::Borrowed(&self.departed),
         }
@@ -56,6 +59,7 @@ impl<'de> Deserialize<'de> for World {
             view: stored.view.into_owned(),
             lives: stored.lives.into_owned(),
             requests: stored.requests.into_owned(),
+            results: stored.results.into_owned(),
             next_seq: stored.next_seq,
             departed: stored.departed.into_owned(),
             ..World::default()
@@ -149,6 +153,7 @@ impl World {
         let mut again = World {
             view: self.view.clone(),
             lives: self.lives.clone(),
+            results: self.results.clone(),
             ..World::default()
         };
         for live in again.lives.values_mut() {
@@ -222,6 +227,7 @@ impl World {
         let quotas = |w: &World| w.view.quotas.values().cloned().collect::<Vec<_>>();
         differ(&mut wrong, "quotas", &quotas(self), &quotas(other));
         differ(&mut wrong, "lives", &self.lives, &other.lives);
+        differ(&mut wrong, "results", &self.results, &other.results);
         differ(&mut wrong, "pools", &self.pools, &other.pools);
         differ(&mut wrong, "pods", &self.pods, &other.pods);
         differ(&mut wrong, "embedded", &self.embedded, &other.embedded);

@@ -72,6 +72,7 @@ pub fn command(compute: &model::ComputeId, instances: u32, timeout: Option<Milli
         work: Work::Command,
         timeout,
         instance_type: None,
+        part: None,
     }
 }
 
@@ -151,6 +152,7 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
         work: Work::Batch(Box::new(spec)),
         timeout: None,
         instance_type: None,
+        part: None,
     }
 }
 

@@ -71,6 +71,7 @@ pub fn spec() -> Arc<RunSpec> {
         work: Work::Command,
         timeout: None,
         instance_type: None,
+        part: None,
     })
 }
 
@@ -103,6 +104,7 @@ pub fn record(job: &JobId) -> RunRecord {
         progress: None,
         given: 0,
         kept: None,
+        family: None,
     }
 }
 

@@ -232,6 +232,8 @@ impl Writer {
                 | RunEvent::TaskLost { .. }
                 | RunEvent::TaskRecalled { .. }
                 | RunEvent::Erred { .. }
+                | RunEvent::ChildRefused { .. }
+                | RunEvent::Measured { .. }
                 | RunEvent::Canceling { .. }
                 | RunEvent::Finished { .. } => Ok(()),
             },

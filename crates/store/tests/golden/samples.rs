@@ -1,5 +1,8 @@
 //! One event of every shape that the log can hold, with every field filled.
 
+#[path = "families.rs"]
+mod families;
+
 use model::{
     Attempt, BatchEvent, BatchSpec, BlobPath, Bytes, Declared, DocKey, Document, Event, Id, JobId,
     Kind, MilliCpu, Millis, NodeEvent, NodeId, Outcome, Place, PodSpec, Progress, Ranges,
@@ -101,6 +104,7 @@ fn command() -> Arc<RunSpec> {
         work: Work::Command,
         timeout: Some(Millis(60_000)),
         instance_type: None,
+        part: None,
     })
 }
 
@@ -143,6 +147,7 @@ fn batch() -> Arc<RunSpec> {
         work: Work::Batch(Box::new(spec)),
         timeout: None,
         instance_type: None,
+        part: None,
     })
 }
 
@@ -267,6 +272,7 @@ fn record() -> RunRecord {
             failed_items: 1,
             header: Some("a,b".into()),
         }),
+        family: None,
     }
 }
 
@@ -452,6 +458,7 @@ fn run_events() -> Vec<RunEvent> {
     ];
     let explained = |why| RunEvent::Explained { why: Some(why) };
     events.extend(reasons().into_iter().map(explained));
+    events.extend(families::events());
     events
 }
 

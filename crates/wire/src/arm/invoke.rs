@@ -351,6 +351,7 @@ pub fn batch_run(
         work: Work::Batch(Box::new(spec)),
         timeout: None,
         instance_type: None,
+        part: None,
     };
     if let Some(from) = &invoke.resume_from {
         let from = resumable(id, from, &run, look_run)?;

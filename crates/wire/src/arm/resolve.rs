@@ -71,6 +71,7 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         work: Work::Command,
         timeout: command.timeout,
         instance_type: instance_type.map(Into::into),
+        part: None,
     })
 }
 

@@ -156,6 +156,8 @@ impl Desk<'_> {
             | RunEvent::TaskEnded { .. }
             | RunEvent::TaskLost { .. }
             | RunEvent::TaskRecalled { .. }
+            | RunEvent::ChildRefused { .. }
+            | RunEvent::Measured { .. }
             | RunEvent::Retired { .. } => Vec::new(),
         }
     }
