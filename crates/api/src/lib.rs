@@ -19,6 +19,7 @@ mod problem;
 mod query;
 mod reply;
 mod route;
+mod runs;
 mod show;
 mod table;
 mod time;
@@ -27,6 +28,7 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use table::ROUTES;
 
 use axum::{Router, extract::Request, http::HeaderMap};
@@ -82,6 +84,9 @@ pub struct Api {
     room: Room,
     /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
     agents: Option<(NodeKey, Agents)>,
+    /// The key of the credentials of runs; without one, no job is let in.
+    runs: Option<RunKey>,
+    experiments: plane::mlflow::Names,
     keep: Keep,
 }
 
@@ -129,6 +134,8 @@ impl Api {
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
             agents: None,
+            runs: None,
+            experiments: plane::mlflow::Names::default(),
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
         })
     }
@@ -147,6 +154,13 @@ impl Api {
     #[must_use]
     pub fn with_agents(mut self, key: NodeKey, agents: Agents) -> Self {
         self.agents = Some((key, agents));
+        self
+    }
+
+    /// Lets jobs log what they measure, with credentials that `key` has signed.
+    #[must_use]
+    pub fn with_runs(mut self, key: RunKey) -> Self {
+        self.runs = Some(key);
         self
     }
 

@@ -22,7 +22,9 @@ use crate::{
     Api, Scheme,
     call::Call,
     kube,
+    plane::mlflow,
     problem::{Answer, Problem},
+    runs,
 };
 
 /// Largest JSON body of an ARM or data-plane request: Azure's own limit.
@@ -37,6 +39,8 @@ pub enum Guard {
     Token,
     /// Who holds the credential of a node.
     Agent,
+    /// Who holds the server's token, or the credential of a run of the workspace that goes on; refusals are MLflow's.
+    Run,
     /// Who holds a shared access signature, or the server's token; refusals are XML.
     Blob,
     /// Who holds the server's token; refusals are `Status` objects of Kubernetes.
@@ -140,6 +144,9 @@ fn not_found(api: &Api, request: &Request) -> Response {
     if kube::holds(uri.path()) {
         return kube_refused(api, request, kube::nothing_here());
     }
+    if mlflow::holds(uri.path()) {
+        return mlflow::nothing_here(&uri).into_mlflow_response();
+    }
     Problem::new(
         StatusCode::NOT_FOUND,
         "NotFound",
@@ -186,6 +193,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
     let response = match answer(api, route, parts, &uri, body).await {
         Ok(response) => response,
         Err(problem) if route.guard == Guard::Blob => problem.into_blob_response(head),
+        Err(problem) if route.guard == Guard::Run => problem.into_mlflow_response(),
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
@@ -219,6 +227,14 @@ async fn answer(
         };
     }
     let mut call = Call::new(route, parts, uri)?;
+    if route.guard == Guard::Run {
+        if !api.admits(&call.headers) && !runs::admits(&api, &call) {
+            return Err(Problem::unauthorized());
+        }
+        if !mlflow::speaks(call.param("v")) {
+            return Err(mlflow::nothing_here(uri));
+        }
+    }
     // What everybody may ask takes no body: nothing of it is read.
     let body = if route.guard == Guard::Open {
         Body::empty()

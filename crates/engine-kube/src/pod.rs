@@ -27,6 +27,8 @@ use std::collections::BTreeMap;
 
 /// Where our files are in a pod.
 pub const FOLDER: &str = "/zaffre";
+/// Where the certificate of the server's authority lies in every pod.
+pub const AUTHORITY: &str = "/zaffre/secret/ca.pem";
 /// The label that says who manages a thing.
 pub const MANAGED: &str = "app.kubernetes.io/managed-by";
 /// The label of a thing of one server is this and the server's id.
@@ -249,7 +251,7 @@ pub fn node(node: &NodeId, spec: &NodeSpec, settings: &Settings) -> Result<Pod, 
     let whole = |percent: u64| Resources {
         cpu: MilliCpu(u64::from(spec.size.cores) * 10 * percent),
         // Whole mebibytes, which people read.
-        memory: Bytes((spec.size.memory.0 >> 20) * percent / 100 << 20),
+        memory: Bytes(((spec.size.memory.0 >> 20) * percent / 100) << 20),
         devices: [(GPU.into(), spec.size.gpus)]
             .into_iter()
             .filter(|(_, gpus)| *gpus > 0)

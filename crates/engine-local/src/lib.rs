@@ -25,5 +25,5 @@ mod uid;
 
 pub use cluster::OWN_LABELS;
 use hub::SILENCE;
-pub use local::{Local, LocalConfig, LocalError};
+pub use local::{Local, LocalConfig, LocalError, Variables};
 pub use remote::{Channel, Remote, RemoteConfig};

@@ -42,6 +42,8 @@ pub enum Kind {
     Quota,
     /// An instance type of the embedded cluster, a Kubernetes object; its scope is `DocKey::instance_type`'s.
     InstanceType,
+    /// What MLflow tracks beside the jobs: `runs/ID`, `experiments/NAME`, `models/ID`.
+    Tracked,
 }
 
 /// The key of a document.

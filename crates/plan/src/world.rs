@@ -175,7 +175,8 @@ impl World {
             | Kind::Data
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
-            | Kind::Job => {}
+            | Kind::Job
+            | Kind::Tracked => {}
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod arm;
 pub mod crd;
 pub mod metrics;
+pub mod mlflow;
 pub mod names;
 pub mod places;
 pub mod quantity;

@@ -13,17 +13,24 @@ mod tls;
 use crate::{
     cli::ServeArgs,
     failure::{Failure, about},
-    home::{Home, Server},
+    home::{self, Home, Server},
     output,
 };
-use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, NodeKey, RunKey, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
+use engine_local::Variables;
 use engines::Engines;
 use folder::Folder;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -77,13 +84,20 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let sas = SasKey::new(folder.sas_key()?);
     let key = NodeKey::new(folder.key("agents.key")?);
     let authority = folder.at("ca.pem");
+    let runs = RunKey::new(folder.key("runs.key")?);
+    let authority = std::fs::read(&authority).map_err(about(&authority))?;
+    let public = folder.at("authority.pem");
+    home::write_public(&public, &authority)?;
+    let public = std::fs::canonicalize(&public).map_err(about(&public))?;
+    let here = format!("https://{}", reachable(address));
     let agents = Agents {
+        variables: tracking(&connect, engine_kube::AUTHORITY.into(), runs.clone()),
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
-        authority: std::fs::read(&authority).map_err(about(&authority))?,
+        authority,
     };
-    let started = start(held, machine, agents)?;
+    let started = start(held, machine, agents, tracking(&here, public, runs.clone()))?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -99,6 +113,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
+    .with_runs(runs)
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
@@ -179,6 +194,7 @@ fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
     agents: Agents,
+    variables: Variables,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -196,7 +212,7 @@ fn start(
         blobs: blobs.clone(),
         exe,
         home: Home::find()?.root().to_owned(),
-        variables: BTreeMap::new(),
+        variables,
         confinement: None,
         own_uid: None,
         labels: machine.labels,
@@ -237,6 +253,28 @@ struct Agents {
     image: String,
     key: NodeKey,
     authority: Vec<u8>,
+    variables: Variables,
+}
+
+/// What a job logs with: plain MLflow needs nothing else. `authority` is where the job finds the certificate.
+fn tracking(url: &str, authority: PathBuf, key: RunKey) -> Variables {
+    let url = url.to_owned();
+    let authority = authority.to_string_lossy().into_owned();
+    Arc::new(move |job| {
+        let id = wire::names::workspace_id(job.workspace());
+        BTreeMap::from([
+            (
+                "MLFLOW_TRACKING_URI".to_owned(),
+                format!("{url}/mlflow/v2.0{id}"),
+            ),
+            ("MLFLOW_TRACKING_TOKEN".to_owned(), key.credential(job)),
+            (
+                "MLFLOW_TRACKING_SERVER_CERT_PATH".to_owned(),
+                authority.clone(),
+            ),
+            ("MLFLOW_RUN_ID".to_owned(), job.name().to_owned()),
+        ])
+    })
 }
 
 /// The engine of attached clusters.
@@ -255,7 +293,7 @@ fn kube(
     let remote = engine_local::RemoteConfig {
         folder: folder.join("agents"),
         blobs: blobs.clone(),
-        variables: BTreeMap::new(),
+        variables: agents.variables.clone(),
     };
     let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
     let Agents {
@@ -263,6 +301,7 @@ fn kube(
         image,
         key,
         authority,
+        variables: _,
     } = agents;
     let credential = Box::new(move |node: &model::NodeId| {
         let id = serde_json::to_vec(node).expect("ids can be written");

@@ -56,6 +56,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Tracked
         | Kind::Quota => "asset",
     }
 }

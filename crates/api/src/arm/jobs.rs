@@ -209,7 +209,12 @@ pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
 /// DELETE a job that has ended. Its outputs stay: other things may name them.
 pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
+    let tracked = crate::plane::mlflow::beside(&key);
     let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
+    if removed.is_ok() {
+        // A job of this name begins with nothing.
+        put::remove(&api, tracked, None, Condition::Any).await?;
+    }
     // The loop refuses one thing: a job that has not ended.
     let removed = removed.map_err(|problem| match problem.status {
         StatusCode::CONFLICT => problem.hint("cancel it first"),

@@ -24,7 +24,7 @@ const STEP: usize = 1000;
 
 /// One line of a listing.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     Blob(String, BlobInfo),
     Prefix(String),
 }
@@ -83,7 +83,7 @@ pub(super) async fn list(api: Arc<Api>, call: Call, address: Address) -> Answer 
 }
 
 /// At most `limit` entries after the name `after`, and the name to go on after.
-fn collect(
+pub(crate) fn collect(
     blobs: &Arc<dyn Blobs>,
     container: &str,
     prefix: &str,

@@ -143,7 +143,7 @@ pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
 }
 
 /// GET, whole or a range. A blob that grows while it is read (a live log) is answered as long as it was at the start.
-pub(super) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
+pub(crate) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     let blobs = api.control.blobs().clone();
     crate::blocking(move || {
         let info = blobs.info(&path)?;

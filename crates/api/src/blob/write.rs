@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Largest blob of one PUT, as in Azure; larger ones come as blocks.
-pub(super) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
+pub(crate) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
 /// Pieces of a body that wait for the disk; a piece is what one read of the connection gave, at most a few hundred KiB.
 const PIECES_AHEAD: usize = 4;
 
@@ -77,7 +77,7 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
 }
 
 /// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
-pub(super) async fn drain(body: Body) {
+pub(crate) async fn drain(body: Body) {
     let mut stream = body.into_data_stream();
     let mut left = MAX_DRAIN_BYTES;
     while let Some(Ok(piece)) = stream.next().await {
@@ -120,7 +120,7 @@ pub(super) async fn precheck(
 }
 
 /// Takes a body into a blob piece by piece (B2) and finishes it when all of it has come and its MD5 is right (B3).
-pub(super) async fn receive(
+pub(crate) async fn receive(
     blobs: Arc<dyn Blobs>,
     path: BlobPath,
     body: Body,

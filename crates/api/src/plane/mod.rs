@@ -2,4 +2,5 @@
 
 pub(crate) mod data;
 pub(crate) mod history;
+pub(crate) mod mlflow;
 pub(crate) mod open;

@@ -7,5 +7,6 @@ mod computes;
 mod hostile;
 mod jobs;
 mod kube;
+mod mlflow;
 mod routes;
 mod server;

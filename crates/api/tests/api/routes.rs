@@ -27,6 +27,8 @@ async fn nothing_is_said_without_the_token() {
                 assert_eq!(got.code(), "AuthenticationFailed");
             } else if route.guard == api::Guard::Kube {
                 assert_eq!(got.json()["reason"], "Unauthorized");
+            } else if route.guard == api::Guard::Run {
+                assert_eq!(got.json()["error_code"], "UNAUTHENTICATED");
             } else if route.method != "HEAD" {
                 assert!(
                     got.text().contains("<Code>AuthenticationFailed</Code>"),
@@ -49,6 +51,8 @@ fn filled(template: &str) -> String {
         ("{assets}", "models"),
         ("{account}", "zaffre"),
         ("{*rest}", "some-container/x"),
+        ("{v}", "v2.0"),
+        ("{*path}", "runs/c01/x"),
     ];
     let mut out = template.to_owned();
     for (name, value) in values {

@@ -1,6 +1,6 @@
 //! A server in this process: the real loop over memory adapters, a fake engine, and a client that speaks to the router.
 
-use api::{Api, SasKey, Scheme, TokenDigest};
+use api::{Api, RunKey, SasKey, Scheme, TokenDigest};
 use axum::{
     Router,
     body::Body,
@@ -178,6 +178,11 @@ impl Got {
     }
 }
 
+/// What signs the credentials of runs.
+pub fn runs() -> RunKey {
+    RunKey::new([9; api::RUN_KEY_BYTES])
+}
+
 pub fn server() -> Server {
     let bell = Bell::new();
     let engine = Arc::new(Fake {
@@ -214,7 +219,8 @@ pub fn server() -> Server {
         "local",
     )
     .unwrap()
-    .with_room(room);
+    .with_room(room)
+    .with_runs(runs());
     Server {
         short,
         router: api::router(api),

@@ -607,7 +607,7 @@ impl Rig {
         let remote = engine_local::RemoteConfig {
             folder: self.folder.join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: BTreeMap::new(),
+            variables: Arc::new(|_| BTreeMap::new()),
         };
         let config = KubeConfig {
             folder: self.folder.clone(),

@@ -167,7 +167,9 @@ impl Rig {
             blobs: Arc::new(Folder(self.blobs.clone())),
             exe: self.exe.clone().unwrap_or_else(exe),
             home: self.dir.join("home"),
-            variables: BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), "w".into())]),
+            variables: Arc::new(|_| {
+                BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), "w".into())])
+            }),
             confinement: self.kind.clone(),
             own_uid: self.own_uid,
             labels: self.labels.clone(),

@@ -29,6 +29,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Job => "job",
         Kind::Quota => "quota",
         Kind::InstanceType => "instancetype",
+        Kind::Tracked => "tracked",
     }
 }
 

@@ -104,6 +104,7 @@ pub fn version(
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Tracked
         | Kind::Quota => {}
     }
     match before {
@@ -188,6 +189,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Tracked
         | Kind::Quota => &[],
     };
     let old: Value = serde_json::from_str(&before.json).unwrap_or_default();
@@ -226,6 +228,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::BatchDeployment => "deployment",
         Kind::Job => "job",
         Kind::InstanceType => "instance type",
+        Kind::Tracked => "tracked item",
         Kind::Quota => "quota",
     }
 }

@@ -63,7 +63,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
-        Kind::InstanceType => {
+        Kind::InstanceType | Kind::Tracked => {
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
@@ -96,7 +96,8 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Data
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
-        | Kind::Job => Ok(Declared::Other),
+        | Kind::Job
+        | Kind::Tracked => Ok(Declared::Other),
     }
 }
 

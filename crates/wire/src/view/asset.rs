@@ -22,7 +22,7 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
         Kind::Job => "jobs",
-        Kind::Workspace | Kind::Quota | Kind::InstanceType => "",
+        Kind::Workspace | Kind::Quota | Kind::InstanceType | Kind::Tracked => "",
     }
 }
 
@@ -63,6 +63,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Tracked
         | Kind::Quota => {}
     }
     resource(

@@ -74,7 +74,7 @@ pub fn code(why: &Why) -> &'static str {
         Why::StepFailed { .. } => "PipelineStepFailed",
         Why::NoTrialSucceeded { .. } => "NoTrialSucceeded",
         Why::TerminatedEarly { .. } => "TerminatedEarly",
-        Why::Child { why, .. } => return code(why),
+        Why::Child { why, .. } => code(why),
         Why::TimedOut { .. } => "JobTimedOut",
         Why::ErrorThreshold { .. } => "ErrorThresholdExceeded",
         Why::NothingSucceeded { .. } => "NoSucceededMiniBatch",

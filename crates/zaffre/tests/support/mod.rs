@@ -8,6 +8,7 @@
 pub mod kubectl;
 pub mod site;
 pub mod transcript;
+pub mod venv;
 
 use std::{
     fs,
