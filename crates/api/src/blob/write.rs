@@ -43,12 +43,9 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
             ),
         ));
     }
-    if call.headers.contains_key("x-ms-copy-source") {
-        return Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "UnsupportedHeader",
-            "copying from a URL is not offered: upload the bytes",
-        ));
+    if let Some(from) = call.header("x-ms-copy-source").map(str::to_owned) {
+        drain(body).await;
+        return super::copy::copy(api, call, path, &from).await;
     }
     let blobs = api.control.blobs().clone();
     let create_only = match precheck(&blobs, &call, &path).await {
@@ -98,9 +95,15 @@ pub(super) async fn precheck(
         .headers
         .get(header::IF_NONE_MATCH)
         .is_some_and(|v| v == "*");
-    if !create_only
-        && !call.headers.contains_key(header::IF_MATCH)
-        && !call.headers.contains_key(header::IF_NONE_MATCH)
+    let conditional = [
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_MODIFIED_SINCE,
+        header::IF_UNMODIFIED_SINCE,
+    ];
+    if !conditional
+        .iter()
+        .any(|name| call.headers.contains_key(name))
     {
         return Ok(false);
     }
@@ -187,10 +190,13 @@ pub(crate) async fn receive(
 
 /// PUT of metadata.
 pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
-    let metadata: BTreeMap<_, _> = super::metadata(&call)?;
+    let mut metadata: BTreeMap<_, _> = super::metadata(&call)?;
     crate::blocking(move || {
         let blobs = api.control.blobs();
-        conditions(&call.headers, &blobs.info(&path)?, For::Write)?;
+        let before = blobs.info(&path)?;
+        conditions(&call.headers, &before, For::Write)?;
+        metadata.retain(|name, _| !super::settings::is_one(name));
+        metadata.extend(super::settings::kept(&before).map(|(k, v)| (k.clone(), v.clone())));
         let info = blobs.set_metadata(&path, metadata)?;
         Ok(super::standard(
             &call,

@@ -164,3 +164,18 @@ async fn errors_have_azures_shape() {
     assert_eq!(got.status, 200, "the first Host header counts");
     assert!(!s.get(WS).await.header("x-ms-request-id").is_empty());
 }
+
+#[tokio::test]
+async fn over_http_2_the_host_is_the_one_of_the_uri() {
+    let s = server();
+    let request = axum::http::Request::builder()
+        .uri(format!("https://other.test:9{WS}"))
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .body(Body::empty())
+        .unwrap();
+    let workspace = s.send(request).await.is(200).json();
+    assert_eq!(
+        workspace["properties"]["discoveryUrl"],
+        "https://other.test:9/discovery"
+    );
+}
