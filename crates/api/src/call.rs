@@ -29,12 +29,13 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    pub fn of(parts: &Parts) -> Result<Base, Problem> {
+    /// `uri` is the one that was sent: over HTTP/2 only it says the host.
+    pub fn of(parts: &Parts, uri: &Uri) -> Result<Base, Problem> {
         let host = parts
             .headers
             .get(axum::http::header::HOST)
             .and_then(|h| h.to_str().ok())
-            .or_else(|| parts.uri.authority().map(Authority::as_str))
+            .or_else(|| uri.authority().map(Authority::as_str))
             .unwrap_or("localhost");
         let legal = !host.is_empty()
             && host.len() <= MAX_HOST_BYTES
@@ -72,7 +73,7 @@ pub(crate) struct Call {
 impl Call {
     pub fn new(route: &Route, parts: Parts, uri: &Uri) -> Result<Call, Problem> {
         Ok(Call {
-            base: Base::of(&parts)?,
+            base: Base::of(&parts, uri)?,
             query: Query::parse(uri.query().unwrap_or_default()),
             path: uri.path().to_owned(),
             params: params(route.template, uri.path())?,

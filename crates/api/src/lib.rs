@@ -20,6 +20,7 @@ mod problem;
 mod query;
 mod reply;
 mod route;
+mod runs;
 mod seal;
 mod show;
 mod table;
@@ -29,8 +30,8 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
-pub use plane::mlflow::RunKey;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
@@ -88,10 +89,11 @@ pub struct Api {
     room: Room,
     /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
     agents: Option<(NodeKey, Agents)>,
+    /// The key of the credentials of runs; without one, no job is let in.
+    runs: Option<RunKey>,
+    experiments: plane::mlflow::Names,
     keep: Keep,
     seal: SealKey,
-    /// Signs the credentials by which runs report; without it none is let in.
-    runs: Option<RunKey>,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -141,9 +143,10 @@ impl Api {
             sweep: blob::blocks::Sweep::since(time::now()),
             room: Box::new(|| Ok(())),
             agents: None,
+            runs: None,
+            experiments: plane::mlflow::Names::default(),
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
             seal: SealKey::fleeting(),
-            runs: None,
         })
     }
 
@@ -171,6 +174,13 @@ impl Api {
         self
     }
 
+    /// Lets jobs log what they measure, with credentials that `key` has signed.
+    #[must_use]
+    pub fn with_runs(mut self, key: RunKey) -> Self {
+        self.runs = Some(key);
+        self
+    }
+
     /// Keeps the kubeconfigs of attached clusters: `keep` gets the digest and the text, and returns once it is durable.
     #[must_use]
     pub fn with_kubeconfigs(
@@ -186,18 +196,6 @@ impl Api {
     pub fn with_seal(mut self, key: SealKey) -> Self {
         self.seal = key;
         self
-    }
-
-    /// Lets runs report whose credentials `key` has signed.
-    #[must_use]
-    pub fn with_runs(mut self, key: RunKey) -> Self {
-        self.runs = Some(key);
-        self
-    }
-
-    /// The run whose credential the headers carry.
-    fn run_of(&self, headers: &HeaderMap) -> Option<JobId> {
-        self.runs.as_ref()?.run(headers)
     }
 
     /// The workspace spelled as first written, if it exists.

@@ -129,6 +129,36 @@ impl Problem {
         response
     }
 
+    /// As MLflow's client reads it: its code decides what the client does next.
+    pub fn into_mlflow_response(self) -> Response {
+        let code = match self.status {
+            _ if self.code == crate::plane::mlflow::NO_ENDPOINT => {
+                crate::plane::mlflow::NO_ENDPOINT
+            }
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => "INVALID_PARAMETER_VALUE",
+            StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",
+            StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+            StatusCode::NOT_FOUND => "RESOURCE_DOES_NOT_EXIST",
+            StatusCode::CONFLICT => "RESOURCE_ALREADY_EXISTS",
+            StatusCode::PRECONDITION_FAILED => "RESOURCE_CONFLICT",
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
+                "TEMPORARILY_UNAVAILABLE"
+            }
+            StatusCode::TOO_MANY_REQUESTS => "REQUEST_LIMIT_EXCEEDED",
+            _ => "INTERNAL_ERROR",
+        };
+        let message = match &self.hint {
+            Some(hint) => format!("{}\nhint: {hint}", self.message),
+            None => self.message.clone(),
+        };
+        let mut response = crate::reply::json(
+            self.status,
+            &json!({"error_code": code, "message": message}),
+        );
+        self.dress(&mut response);
+        response
+    }
+
     pub fn into_blob_response(self, head: bool) -> Response {
         let body = if head || self.status == StatusCode::NOT_MODIFIED {
             Body::empty()

@@ -24,7 +24,9 @@ use crate::{
     call::{Base, Call},
     identity::Caller,
     kube,
+    plane::mlflow,
     problem::{Answer, Problem},
+    runs,
 };
 
 /// Largest JSON body of an ARM or data-plane request: Azure's own limit.
@@ -43,7 +45,7 @@ pub enum Guard {
     Signed,
     /// Who shows the handler a credential of its own kind: a secret, a code, a job's key.
     Own,
-    /// Who holds the server's token, or the credential of a run that goes on; the route looks which run.
+    /// As `Token`, or who holds the credential of a run of the workspace that goes on; refusals are MLflow's.
     Run,
     /// Who holds the credential of a node.
     Agent,
@@ -150,6 +152,9 @@ async fn not_found(api: &Api, request: Request) -> Response {
     if kube::holds(uri.path()) {
         return kube_refused(api, request, kube::nothing_here()).await;
     }
+    if mlflow::holds(uri.path()) {
+        return mlflow::nothing_here(&uri).into_mlflow_response();
+    }
     Problem::new(
         StatusCode::NOT_FOUND,
         "NotFound",
@@ -164,8 +169,9 @@ async fn not_found(api: &Api, request: Request) -> Response {
 
 /// A refusal of the Kubernetes part, which says nothing to those who have not signed in (I8).
 async fn kube_refused(api: &Api, request: Request, refused: kube::Refused) -> Response {
+    let uri = sent(&request);
     let (parts, _) = request.into_parts();
-    match signed_in(api, &parts).await {
+    match signed_in(api, &parts, &uri).await {
         Ok(_) => refused.into_response(),
         Err(_) => kube::denied().into_response(),
     }
@@ -189,8 +195,12 @@ async fn wrong_method(api: &Api, request: Request) -> Response {
 }
 
 /// Who asks; 401 when that is nobody.
-async fn signed_in(api: &Api, parts: &axum::http::request::Parts) -> Result<Caller, Problem> {
-    let base = Base::of(parts)?;
+async fn signed_in(
+    api: &Api,
+    parts: &axum::http::request::Parts,
+    uri: &Uri,
+) -> Result<Caller, Problem> {
+    let base = Base::of(parts, uri)?;
     let caller = api.caller(&parts.headers, &base).await;
     caller.ok_or_else(Problem::unauthorized)
 }
@@ -205,10 +215,18 @@ async fn admitted(
     match route.guard {
         Guard::Open | Guard::Own | Guard::Agent => Ok(None),
         // A signature may stand in place of a token: the handler knows for what.
-        Guard::Blob => Ok(signed_in(api, parts).await.ok()),
-        Guard::Signed => signed_in(api, parts).await.map(Some),
+        Guard::Blob => Ok(signed_in(api, parts, uri).await.ok()),
+        Guard::Signed => signed_in(api, parts, uri).await.map(Some),
+        // The credential of a run may stand in place of a token: it is looked at where the workspace is known.
+        Guard::Run => match signed_in(api, parts, uri).await {
+            Ok(caller) => {
+                api.authorise(&caller, route, uri)?;
+                Ok(Some(caller))
+            }
+            Err(_) => Ok(None),
+        },
         Guard::Token | Guard::Kube => {
-            let caller = signed_in(api, parts).await?;
+            let caller = signed_in(api, parts, uri).await?;
             api.authorise(&caller, route, uri)?;
             Ok(Some(caller))
         }
@@ -223,6 +241,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
     let response = match answer(api, route, parts, &uri, body).await {
         Ok(response) => response,
         Err(problem) if route.guard == Guard::Blob => problem.into_blob_response(head),
+        Err(problem) if route.guard == Guard::Run => problem.into_mlflow_response(),
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
@@ -264,6 +283,14 @@ async fn answer(
         Guard::Own => OWN_BODY_LIMIT,
         _ => ARM_BODY_LIMIT,
     };
+    if route.guard == Guard::Run {
+        if call.caller.is_none() && !runs::admits(&api, &call) {
+            return Err(Problem::unauthorized());
+        }
+        if !mlflow::speaks(call.param("v")) {
+            return Err(mlflow::nothing_here(uri));
+        }
+    }
     // What everybody may ask takes no body: nothing of it is read.
     let body = if route.guard == Guard::Open {
         Body::empty()

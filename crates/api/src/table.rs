@@ -9,7 +9,11 @@ use crate::{
         operations, templates, workspaces,
     },
     blob, identity, kube,
-    plane::{data, history, mlflow, open},
+    plane::{
+        data, history,
+        mlflow::{artifacts, experiments, logged, models, runs, search, versions},
+        open,
+    },
     route::{
         Guard::{self, Agent, Blob, Kube, Open, Own, Run, Signed, Token},
         Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
@@ -58,6 +62,16 @@ macro_rules! roles {
         concat!($scope, "/providers/Microsoft.Authorization/roleAssignments" $(, $one)?)
     };
 }
+/// A path of MLflow's contract.
+macro_rules! flow {
+    ($rest:literal) => {
+        concat!(
+            "/mlflow/{v}/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/api/2.0",
+            $rest
+        )
+    };
+}
+
 /// A path of the Kubernetes part.
 macro_rules! kube {
     ($rest:literal) => {
@@ -252,14 +266,71 @@ pub const ROUTES: &[Route] = &[
     row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),
     row(POST, plane!("/modelregistry/v1.0", "/models/batchGetResolvedUris"), act!("/models/versions/read"), Token, Block(data::resolve_models)),
 
-    // what runs report with mlflow
-    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-metric"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_metric(a, c)))),
-    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-batch"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_batch(a, c)))),
-    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/log-parameter"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::log_parameter(a, c)))),
-    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/set-tag"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::set_tag(a, c)))),
-    row(POST, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/update"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(mlflow::update(a, c)))),
-    row(GET, plane!("/mlflow/v2.0", "/api/2.0/mlflow/runs/get"), act!("/experiments/runs/read"), Run, Block(mlflow::get)),
-    row(GET, plane!("/mlflow/v2.0", "/api/2.0/mlflow/metrics/get-history"), act!("/experiments/runs/read"), Run, Block(mlflow::history)),
+    // MLflow: experiments
+    row(POST, flow!("/mlflow/experiments/create"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::create(a, c)))),
+    row(GET, flow!("/mlflow/experiments/get"), act!("/experiments/read"), Run, Block(experiments::get)),
+    row(GET, flow!("/mlflow/experiments/get-by-name"), act!("/experiments/read"), Run, Block(experiments::get_by_name)),
+    row(POST, flow!("/mlflow/experiments/search"), act!("/experiments/read"), Run, Block(experiments::search)),
+    row(POST, flow!("/mlflow/experiments/update"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::update(a, c)))),
+    row(POST, flow!("/mlflow/experiments/delete"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::delete(a, c)))),
+    row(POST, flow!("/mlflow/experiments/restore"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::restore(a, c)))),
+    row(POST, flow!("/mlflow/experiments/set-experiment-tag"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::set_tag(a, c)))),
+    row(POST, flow!("/mlflow/experiments/delete-experiment-tag"), act!("/experiments/write"), Run, Ask(|a, c| Box::pin(experiments::delete_tag(a, c)))),
+    // MLflow: runs
+    row(POST, flow!("/mlflow/runs/create"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::create(a, c)))),
+    row(GET, flow!("/mlflow/runs/get"), act!("/experiments/runs/read"), Run, Block(runs::get)),
+    row(POST, flow!("/mlflow/runs/search"), act!("/experiments/runs/read"), Run, Block(search::runs)),
+    row(POST, flow!("/mlflow/runs/update"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::update(a, c)))),
+    row(POST, flow!("/mlflow/runs/delete"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::delete(a, c)))),
+    row(POST, flow!("/mlflow/runs/restore"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::restore(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-metric"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_metric(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-parameter"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_param(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-batch"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_batch(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-batch-async"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_batch(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-model"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_model(a, c)))),
+    row(POST, flow!("/mlflow/runs/log-inputs"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_inputs(a, c)))),
+    row(POST, flow!("/mlflow/runs/outputs"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::log_outputs(a, c)))),
+    row(POST, flow!("/mlflow/runs/set-tag"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::set_tag(a, c)))),
+    row(POST, flow!("/mlflow/runs/delete-tag"), act!("/experiments/runs/write"), Run, Ask(|a, c| Box::pin(runs::delete_tag(a, c)))),
+    row(GET, flow!("/mlflow/metrics/get-history"), act!("/experiments/runs/read"), Run, Block(runs::history)),
+    // MLflow: artifacts
+    row(GET, flow!("/mlflow/artifacts/list"), act!("/experiments/runs/read"), Run, Block(artifacts::list_of_run)),
+    row(GET, flow!("/mlflow-artifacts/artifacts"), act!("/experiments/runs/read"), Run, Block(artifacts::list)),
+    row(GET, flow!("/mlflow-artifacts/artifacts/{*path}"), act!("/experiments/runs/read"), Run, Stream(artifacts::download)),
+    row(PUT, flow!("/mlflow-artifacts/artifacts/{*path}"), act!("/experiments/runs/write"), Run, Stream(artifacts::upload)),
+    row(DELETE, flow!("/mlflow-artifacts/artifacts/{*path}"), act!("/experiments/runs/delete"), Run, Block(artifacts::delete)),
+    // MLflow: logged models
+    row(POST, flow!("/mlflow/logged-models"), act!("/models/write"), Run, Ask(|a, c| Box::pin(logged::create(a, c)))),
+    row(POST, flow!("/mlflow/logged-models/search"), act!("/models/read"), Run, Block(logged::search)),
+    row(GET, flow!("/mlflow/logged-models/{m}"), act!("/models/read"), Run, Block(logged::get)),
+    row(PATCH, flow!("/mlflow/logged-models/{m}"), act!("/models/write"), Run, Ask(|a, c| Box::pin(logged::finalize(a, c)))),
+    row(DELETE, flow!("/mlflow/logged-models/{m}"), act!("/models/delete"), Run, Ask(|a, c| Box::pin(logged::delete(a, c)))),
+    row(PATCH, flow!("/mlflow/logged-models/{m}/tags"), act!("/models/write"), Run, Ask(|a, c| Box::pin(logged::set_tags(a, c)))),
+    row(DELETE, flow!("/mlflow/logged-models/{m}/tags/{k}"), act!("/models/delete"), Run, Ask(|a, c| Box::pin(logged::delete_tag(a, c)))),
+    row(POST, flow!("/mlflow/logged-models/{m}/params"), act!("/models/write"), Run, Ask(|a, c| Box::pin(logged::log_params(a, c)))),
+    // MLflow: the model registry
+    row(POST, flow!("/mlflow/registered-models/create"), act!("/models/write"), Run, Ask(|a, c| Box::pin(models::create(a, c)))),
+    row(GET, flow!("/mlflow/registered-models/get"), act!("/models/read"), Run, Block(models::get)),
+    row(GET, flow!("/mlflow/registered-models/search"), act!("/models/read"), Run, Block(models::search)),
+    row(PATCH, flow!("/mlflow/registered-models/update"), act!("/models/write"), Run, Ask(|a, c| Box::pin(models::update(a, c)))),
+    row(POST, flow!("/mlflow/registered-models/rename"), act!("/models/write"), Run, Ask(|a, c| Box::pin(models::rename(a, c)))),
+    row(DELETE, flow!("/mlflow/registered-models/delete"), act!("/models/delete"), Run, Ask(|a, c| Box::pin(models::delete(a, c)))),
+    row(GET, flow!("/mlflow/registered-models/get-latest-versions"), act!("/models/read"), Run, Ask(|a, c| Box::pin(models::latest(a, c)))),
+    row(POST, flow!("/mlflow/registered-models/get-latest-versions"), act!("/models/read"), Run, Ask(|a, c| Box::pin(models::latest(a, c)))),
+    row(POST, flow!("/mlflow/registered-models/set-tag"), act!("/models/write"), Run, Ask(|a, c| Box::pin(models::set_tag(a, c)))),
+    row(DELETE, flow!("/mlflow/registered-models/delete-tag"), act!("/models/delete"), Run, Ask(|a, c| Box::pin(models::delete_tag(a, c)))),
+    row(GET, flow!("/mlflow/registered-models/alias"), act!("/models/read"), Run, Block(models::by_alias)),
+    row(POST, flow!("/mlflow/registered-models/alias"), act!("/models/write"), Run, Ask(|a, c| Box::pin(models::set_alias(a, c)))),
+    row(DELETE, flow!("/mlflow/registered-models/alias"), act!("/models/delete"), Run, Ask(|a, c| Box::pin(models::delete_alias(a, c)))),
+    row(POST, flow!("/mlflow/model-versions/create"), act!("/models/versions/write"), Run, Ask(|a, c| Box::pin(versions::create_version(a, c)))),
+    row(GET, flow!("/mlflow/model-versions/get"), act!("/models/versions/read"), Run, Block(versions::get_version)),
+    row(GET, flow!("/mlflow/model-versions/get-download-uri"), act!("/models/versions/read"), Run, Block(versions::download_uri)),
+    row(GET, flow!("/mlflow/model-versions/search"), act!("/models/versions/read"), Run, Block(versions::search_versions)),
+    row(PATCH, flow!("/mlflow/model-versions/update"), act!("/models/versions/write"), Run, Ask(|a, c| Box::pin(versions::update_version(a, c)))),
+    row(DELETE, flow!("/mlflow/model-versions/delete"), act!("/models/versions/delete"), Run, Ask(|a, c| Box::pin(versions::delete_version(a, c)))),
+    row(POST, flow!("/mlflow/model-versions/transition-stage"), act!("/models/versions/write"), Run, Ask(|a, c| Box::pin(versions::transition(a, c)))),
+    row(POST, flow!("/mlflow/model-versions/set-tag"), act!("/models/versions/write"), Run, Ask(|a, c| Box::pin(versions::set_version_tag(a, c)))),
+    row(DELETE, flow!("/mlflow/model-versions/delete-tag"), act!("/models/versions/delete"), Run, Ask(|a, c| Box::pin(versions::delete_version_tag(a, c)))),
 
     // agents
     row(GET, "/agents/connect", "Zaffre/agents/connect/read", Agent, Switch(agents::connect)),

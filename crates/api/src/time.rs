@@ -31,6 +31,12 @@ pub(crate) fn http(time: Time) -> String {
         .unwrap_or_else(|_| "Thu, 01 Jan 1970 00:00:00 GMT".to_owned())
 }
 
+/// Reads a time of an HTTP header.
+pub(crate) fn parse_http(text: &str) -> Option<Time> {
+    let time = rfc2822::parse(text.trim()).ok()?.timestamp();
+    u64::try_from(time.as_millisecond()).ok().map(Time)
+}
+
 /// Reads a time as `wire` does.
 pub(crate) use wire::arm::time::parse_stamp as parse;
 
@@ -43,6 +49,8 @@ mod tests {
         let time = Time(1_796_005_898_143);
         assert_eq!(seconds(time), "2026-11-30T02:31:38Z");
         assert_eq!(http(time), "Mon, 30 Nov 2026 02:31:38 GMT");
+        assert_eq!(parse_http(&http(time)), Some(Time(1_796_005_898_000)));
+        assert_eq!(parse_http("yesterday"), None);
         assert_eq!(parse("2026-11-30T02:31:38.143Z"), Some(time));
         assert_eq!(parse("2026-11-30T02:31:38"), Some(Time(1_796_005_898_000)));
         assert_eq!(

@@ -21,7 +21,7 @@ mod trouble;
 mod watch;
 
 pub use name::pod as pod_name;
-pub use pod::RUN_AS;
+pub use pod::{AUTHORITY, RUN_AS};
 pub use shared::Shared;
 
 use attached::{Attached, Given, Told};

@@ -27,6 +27,8 @@ use std::collections::BTreeMap;
 
 /// Where our files are in a pod.
 pub const FOLDER: &str = "/zaffre";
+/// Where the certificate of the server's authority lies in every pod.
+pub const AUTHORITY: &str = "/zaffre/secret/ca.pem";
 /// The label that says who manages a thing.
 pub const MANAGED: &str = "app.kubernetes.io/managed-by";
 /// The label of a thing of one server is this and the server's id.

@@ -16,6 +16,16 @@ impl Variables {
         Variables(Arc::new(of))
     }
 
+    /// These and those; of one name, those.
+    #[must_use]
+    pub fn and(self, those: Variables) -> Self {
+        Variables::new(move |job| {
+            let mut all = self.of(job);
+            all.extend(those.of(job));
+            all
+        })
+    }
+
     /// The variables of a job.
     pub(crate) fn of(&self, job: &JobId) -> BTreeMap<String, String> {
         (self.0)(job)

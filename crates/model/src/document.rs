@@ -50,6 +50,8 @@ pub enum Kind {
     Identity,
     /// A role of an identity, path = its name; its scope is `DocKey::of_server`'s.
     RoleAssignment,
+    /// What MLflow tracks beside the jobs: `runs/ID`, `experiments/NAME`, `models/ID`.
+    Tracked,
 }
 
 /// The key of a document.

@@ -179,7 +179,8 @@ impl World {
             | Kind::Identity
             | Kind::RoleAssignment
             | Kind::OnlineEndpoint
-            | Kind::Job => {}
+            | Kind::Job
+            | Kind::Tracked => {}
         }
     }
 

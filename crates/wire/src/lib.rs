@@ -7,6 +7,7 @@ pub mod access;
 pub mod arm;
 pub mod crd;
 pub mod metrics;
+pub mod mlflow;
 pub mod names;
 pub mod places;
 pub mod quantity;

@@ -14,18 +14,25 @@ mod tls;
 use crate::{
     cli::ServeArgs,
     failure::{Failure, about},
-    home::{Home, Server},
+    home::{self, Home, Server},
     output,
 };
-use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, SealKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, RunKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engines::{Engines, Tracking};
+use engine_local::Variables;
+use engines::Engines;
 use folder::Folder;
 pub use identity::write_bundle;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -80,27 +87,23 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let key = NodeKey::new(folder.key("agents.key")?);
     let jobs = JobKey::new(folder.key("jobs.key")?);
     let authority = folder.at("ca.pem");
-    // Without encryption the server speaks on the loopback alone; there a process of this machine needs no certificate.
-    let tracking = address.ip().is_loopback().then(|| Tracking {
-        base: format!("http://{}", reachable(address)),
-        key: key.for_runs(),
-    });
+    let runs = RunKey::new(folder.key("runs.key")?);
+    let authority = std::fs::read(&authority).map_err(about(&authority))?;
+    let public = folder.at("authority.pem");
+    home::write_public(&public, &authority)?;
+    let public = std::fs::canonicalize(&public).map_err(about(&public))?;
+    let here = format!("https://{}", reachable(address));
     let agents = Agents {
-        variables: identity::variables_elsewhere(&connect, &jobs),
+        variables: identity::variables_elsewhere(&connect, &jobs)
+            .and(tracking(&connect, engine_kube::AUTHORITY.into(), runs.clone())),
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
-        authority: std::fs::read(&authority).map_err(about(&authority))?,
+        authority,
     };
-    let url = format!("https://{}", reachable(address));
-    let runs = key.for_runs();
-    let started = start(
-        held,
-        machine,
-        identity::variables(&folder, &url, &jobs)?,
-        agents,
-        tracking,
-    )?;
+    let variables = identity::variables(&folder, &here, &jobs)?;
+    let variables = variables.and(tracking(&here, public, runs.clone()));
+    let started = start(held, machine, variables, agents)?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -124,11 +127,11 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
-    let server = folder.publish(&url)?;
+    let server = folder.publish(&here)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
     }
-    output::write(&format!("ready {url}\n"))?;
+    output::write(&format!("ready {here}\n"))?;
     announce(&folder, &started.report, address, args.no_register);
     let ended = wait(started.running, &started.control).await;
     if stop.send(()).is_err() {
@@ -198,9 +201,8 @@ impl Declared {
 fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
-    variables: engine_local::Variables,
+    variables: Variables,
     agents: Agents,
-    tracking: Option<Tracking>,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -235,7 +237,7 @@ fn start(
         store: store.clone(),
         blobs,
         series: store,
-        engine: Arc::new(Engines::new(engine.clone(), kube.clone(), tracking)),
+        engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
@@ -257,9 +259,30 @@ fn start(
 struct Agents {
     connect: String,
     image: String,
-    variables: engine_local::Variables,
+    variables: Variables,
     key: NodeKey,
     authority: Vec<u8>,
+}
+
+/// What a job logs with: plain MLflow needs nothing else. `authority` is where the job finds the certificate.
+fn tracking(url: &str, authority: PathBuf, key: RunKey) -> Variables {
+    let url = url.to_owned();
+    let authority = authority.to_string_lossy().into_owned();
+    Variables::new(move |job| {
+        let id = wire::names::workspace_id(job.workspace());
+        BTreeMap::from([
+            (
+                "MLFLOW_TRACKING_URI".to_owned(),
+                format!("{url}/mlflow/v2.0{id}"),
+            ),
+            ("MLFLOW_TRACKING_TOKEN".to_owned(), key.credential(job)),
+            (
+                "MLFLOW_TRACKING_SERVER_CERT_PATH".to_owned(),
+                authority.clone(),
+            ),
+            ("MLFLOW_RUN_ID".to_owned(), job.name().to_owned()),
+        ])
+    })
 }
 
 /// The engine of attached clusters.

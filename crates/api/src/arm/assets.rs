@@ -61,6 +61,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::Tracked
         | Kind::Quota => "asset",
     }
 }

@@ -262,7 +262,12 @@ pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
         Ok(found) if !found.child => descendants(&api, &found)?,
         Ok(_) | Err(_) => Vec::new(),
     };
+    let tracked = crate::plane::mlflow::beside(&key);
     let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
+    if removed.is_ok() {
+        // A job of this name begins with nothing.
+        put::remove(&api, tracked, None, Condition::Any).await?;
+    }
     // The loop refuses one thing: a job that has not ended.
     let removed = removed.map_err(|problem| match problem.status {
         StatusCode::CONFLICT => problem.hint("cancel it first"),

@@ -3,7 +3,7 @@
 //! K1 a block waits as a blob in a container of ours until a list names it, or for a week;
 //! K2 joining reads and writes in pieces; the blob is unseen until all of it is there.
 
-use axum::{body::Body, http::StatusCode};
+use axum::{body::Body, http::StatusCode, response::Response};
 use control::{BlobError, BlobInfo, Blobs};
 use http_body_util::{BodyExt, Limited};
 use model::{BlobPath, Time};
@@ -88,6 +88,59 @@ pub(super) async fn put(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -
     .await?;
     sweep(&api);
     Ok(super::standard(&call, reply::empty(StatusCode::CREATED)))
+}
+
+/// GET ?comp=blocklist: the blocks that no list has named yet.
+pub(super) async fn list(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
+    let kind = call.query.get("blocklisttype").unwrap_or("committed");
+    if !kind.eq_ignore_ascii_case("uncommitted") {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "InvalidQueryParameterValue",
+            format!(
+                "blocklisttype {} is not offered: a blob that was committed is one piece; ask for uncommitted",
+                wire::names::shown(kind)
+            ),
+        ));
+    }
+    crate::blocking(move || {
+        let blobs = api.control.blobs();
+        let blocks = match blobs.list(&folder(&path), None, MAX_BLOCKS) {
+            Ok(blocks) => blocks,
+            Err(BlobError::NotFound(_)) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        if blocks.is_empty() {
+            // Neither a blob nor the beginning of one.
+            blobs.info(&path)?;
+        }
+        let mut out = String::from(
+            "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList><UncommittedBlocks>",
+        );
+        for (block, info) in blocks {
+            let id = crate::base64(&unhex(block.base()));
+            out.push_str(&format!(
+                "<Block><Name>{id}</Name><Size>{}</Size></Block>",
+                info.len
+            ));
+        }
+        out.push_str("</UncommittedBlocks></BlockList>");
+        let response = reply::with(
+            Response::new(Body::from(out)),
+            "content-type",
+            "application/xml",
+        );
+        Ok(super::standard(&call, response))
+    })
+    .await
+}
+
+/// The bytes of hex digits, which only `block` has written.
+fn unhex(text: &str) -> Vec<u8> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
 }
 
 /// PUT of the list that makes the blob.

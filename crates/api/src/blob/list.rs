@@ -24,7 +24,7 @@ const STEP: usize = 1000;
 
 /// One line of a listing.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     Blob(String, BlobInfo),
     Prefix(String),
 }
@@ -83,7 +83,7 @@ pub(super) async fn list(api: Arc<Api>, call: Call, address: Address) -> Answer 
 }
 
 /// At most `limit` entries after the name `after`, and the name to go on after.
-fn collect(
+pub(crate) fn collect(
     blobs: &Arc<dyn Blobs>,
     container: &str,
     prefix: &str,
@@ -189,6 +189,15 @@ fn render(
             xml::text(field("delimiter"))
         ));
     }
+    // Clients take the size of the next page from here.
+    for (asked, element) in [("marker", "Marker"), ("maxresults", "MaxResults")] {
+        if !field(asked).is_empty() {
+            out.push_str(&format!(
+                "<{element}>{}</{element}>",
+                xml::text(field(asked))
+            ));
+        }
+    }
     out.push_str("<Blobs>");
     for entry in entries {
         match entry {
@@ -222,17 +231,30 @@ fn blob(out: &mut String, name: &str, info: &BlobInfo, metadata: bool) {
     out.push_str(&xml::name(name));
     out.push_str(&format!(
         "<Properties><Creation-Time>{date}</Creation-Time><Last-Modified>{date}</Last-Modified><Etag>{}</Etag>\
-         <Content-Length>{}</Content-Length><Content-Type>application/octet-stream</Content-Type>",
+         <Content-Length>{}</Content-Length>",
         xml::text(info.etag.trim_matches('"')),
         info.len
     ));
+    let mut typed = false;
+    for (element, value) in super::settings::elements(info) {
+        typed |= element == "Content-Type";
+        out.push_str(&format!("<{element}>{}</{element}>", xml::text(value)));
+    }
+    if !typed {
+        out.push_str("<Content-Type>application/octet-stream</Content-Type>");
+    }
     if let Some(md5) = &info.md5 {
         out.push_str(&format!("<Content-MD5>{}</Content-MD5>", xml::text(md5)));
     }
     out.push_str(
         "<BlobType>BlockBlob</BlobType><LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState></Properties>",
     );
-    if metadata {
+    if metadata
+        && info
+            .metadata
+            .keys()
+            .any(|name| !super::settings::is_one(name))
+    {
         out.push_str("<Metadata>");
         for (name, value) in &info.metadata {
             // Header names are tokens; those that are no XML names are left out.

@@ -7,8 +7,10 @@
 //! B4 nothing is taken while the disk is below its reserve.
 
 pub(crate) mod blocks;
+mod copy;
 pub(crate) mod list;
 pub(crate) mod read;
+mod settings;
 pub(crate) mod write;
 pub(crate) mod xml;
 
@@ -199,6 +201,7 @@ pub(crate) fn get(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'static, 
         allow(&api, &call, Permission::Read, &address)?;
         match comp {
             "" | "metadata" => read::get(api, call, address.found()?).await,
+            "blocklist" => blocks::list(api, call, address.found()?).await,
             _ => Err(unsupported(&call)),
         }
     })
@@ -238,6 +241,7 @@ pub(crate) fn put(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static, A
         match comp.as_str() {
             "" => write::blob(api, call, path, body).await,
             "metadata" => write::metadata(api, call, path).await,
+            "properties" => copy::properties(api, call, path).await,
             "block" => blocks::put(api, call, path, body).await,
             "blocklist" => blocks::commit(api, call, path, body).await,
             _ => Err(unsupported(&call)),
@@ -309,7 +313,7 @@ fn quoted(etag: &str) -> String {
     format!("\"{}\"", etag.trim_matches('"'))
 }
 
-/// `x-ms-meta-*` of a request; names in lower case.
+/// `x-ms-meta-*` of a request, names in lower case, and its settings.
 fn metadata(call: &Call) -> Result<BTreeMap<String, String>, Problem> {
     let refuse = |rule: &str| Problem::new(StatusCode::BAD_REQUEST, "InvalidMetadata", rule);
     let mut out = BTreeMap::new();
@@ -329,11 +333,12 @@ fn metadata(call: &Call) -> Result<BTreeMap<String, String>, Problem> {
         }
         out.insert(name.to_owned(), value.to_owned());
     }
+    out.extend(settings::read(call)?);
     Ok(out)
 }
 
 fn meta_headers(response: &mut Response, info: &BlobInfo) {
-    for (name, value) in &info.metadata {
+    for (name, value) in info.metadata.iter().filter(|(n, _)| !settings::is_one(n)) {
         let name = HeaderName::try_from(format!("x-ms-meta-{name}"));
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(value)) {
             response.headers_mut().insert(name, value);

@@ -30,7 +30,7 @@ pub(super) enum For {
     Write,
 }
 
-/// `If-Match` and `If-None-Match` against the blob that is there.
+/// The four conditions of a request against the blob that is there. Times are compared in seconds, as they are told.
 pub(super) fn conditions(
     headers: &HeaderMap,
     info: &BlobInfo,
@@ -59,6 +59,20 @@ pub(super) fn conditions(
             For::Read => StatusCode::NOT_MODIFIED,
             For::Write => StatusCode::PRECONDITION_FAILED,
         });
+    }
+    let asked = |name| {
+        let text = headers.get(name)?.to_str().ok()?;
+        Some(crate::time::parse_http(text)?.0 / 1000)
+    };
+    let modified = info.modified.0 / 1000;
+    if asked(header::IF_MODIFIED_SINCE).is_some_and(|at| modified <= at) {
+        return unmet(match purpose {
+            For::Read => StatusCode::NOT_MODIFIED,
+            For::Write => StatusCode::PRECONDITION_FAILED,
+        });
+    }
+    if asked(header::IF_UNMODIFIED_SINCE).is_some_and(|at| modified > at) {
+        return unmet(StatusCode::PRECONDITION_FAILED);
     }
     Ok(())
 }
@@ -112,6 +126,7 @@ fn describe(call: &Call, path: &BlobPath, info: &BlobInfo, mut response: Respons
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    super::settings::put(response.headers_mut(), info);
     super::meta_headers(&mut response, info);
     super::standard(call, super::stamp(response, info))
 }
@@ -143,7 +158,7 @@ pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
 }
 
 /// GET, whole or a range. A blob that grows while it is read (a live log) is answered as long as it was at the start.
-pub(super) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
+pub(crate) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     let blobs = api.control.blobs().clone();
     crate::blocking(move || {
         let info = blobs.info(&path)?;

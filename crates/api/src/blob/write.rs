@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Largest blob of one PUT, as in Azure; larger ones come as blocks.
-pub(super) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
+pub(crate) const MAX_PUT_BYTES: u64 = 5000 * 1024 * 1024;
 /// Pieces of a body that wait for the disk; a piece is what one read of the connection gave, at most a few hundred KiB.
 const PIECES_AHEAD: usize = 4;
 
@@ -43,12 +43,9 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
             ),
         ));
     }
-    if call.headers.contains_key("x-ms-copy-source") {
-        return Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "UnsupportedHeader",
-            "copying from a URL is not offered: upload the bytes",
-        ));
+    if let Some(from) = call.header("x-ms-copy-source").map(str::to_owned) {
+        drain(body).await;
+        return super::copy::copy(api, call, path, &from).await;
     }
     let blobs = api.control.blobs().clone();
     let create_only = match precheck(&blobs, &call, &path).await {
@@ -77,7 +74,7 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
 }
 
 /// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
-pub(super) async fn drain(body: Body) {
+pub(crate) async fn drain(body: Body) {
     let mut stream = body.into_data_stream();
     let mut left = MAX_DRAIN_BYTES;
     while let Some(Ok(piece)) = stream.next().await {
@@ -98,9 +95,15 @@ pub(super) async fn precheck(
         .headers
         .get(header::IF_NONE_MATCH)
         .is_some_and(|v| v == "*");
-    if !create_only
-        && !call.headers.contains_key(header::IF_MATCH)
-        && !call.headers.contains_key(header::IF_NONE_MATCH)
+    let conditional = [
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_MODIFIED_SINCE,
+        header::IF_UNMODIFIED_SINCE,
+    ];
+    if !conditional
+        .iter()
+        .any(|name| call.headers.contains_key(name))
     {
         return Ok(false);
     }
@@ -120,7 +123,7 @@ pub(super) async fn precheck(
 }
 
 /// Takes a body into a blob piece by piece (B2) and finishes it when all of it has come and its MD5 is right (B3).
-pub(super) async fn receive(
+pub(crate) async fn receive(
     blobs: Arc<dyn Blobs>,
     path: BlobPath,
     body: Body,
@@ -187,10 +190,13 @@ pub(super) async fn receive(
 
 /// PUT of metadata.
 pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
-    let metadata: BTreeMap<_, _> = super::metadata(&call)?;
+    let mut metadata: BTreeMap<_, _> = super::metadata(&call)?;
     crate::blocking(move || {
         let blobs = api.control.blobs();
-        conditions(&call.headers, &blobs.info(&path)?, For::Write)?;
+        let before = blobs.info(&path)?;
+        conditions(&call.headers, &before, For::Write)?;
+        metadata.retain(|name, _| !super::settings::is_one(name));
+        metadata.extend(super::settings::kept(&before).map(|(k, v)| (k.clone(), v.clone())));
         let info = blobs.set_metadata(&path, metadata)?;
         Ok(super::standard(
             &call,

@@ -1,233 +1,189 @@
-//! What a job reports with plain `mlflow`: metrics, parameters and tags of its own run (wire §11). The parts of MLflow's REST
-//! contract that a run needs; experiments, models and artifacts come elsewhere.
+//! MLflow's REST contract of a workspace, as plain `mlflow` speaks it (wire §11).
 //!
-//! R1 a run's credential opens these routes for that run, and nothing else, and only while the run goes on;
-//! R2 a metric that decides something is durable when it is answered (`Control::measured`).
+//! T1 every job is a run under its own name; what its user tags is the job's, so that every other client sees it;
+//! T2 metrics are series (`Control::measured`); parameters and tags are documents: a batch is at most two writes, whatever
+//!    is in it, and is answered when they are durable (I1);
+//! T3 artifacts lie where the run history and `job download` have them.
 
-use axum::http::{HeaderMap, StatusCode, header};
-use control::{Condition, Measure, metric_series, metrics_of};
-use hmac::{Hmac, KeyInit, Mac};
-use model::{JobId, Kind, Time};
+pub(crate) mod artifacts;
+pub(crate) mod experiments;
+pub(crate) mod logged;
+pub(crate) mod models;
+pub(crate) mod runs;
+pub(crate) mod search;
+pub(crate) mod versions;
+
+pub(crate) use experiments::Names;
+
+use axum::http::{StatusCode, Uri};
+use control::{Condition, Page};
+use model::{Declared, DocKey, Document, Kind, Workspace};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use sha2::Sha256;
 use std::sync::Arc;
-use wire::view::mlflow::{self, Metric, Report};
+use wire::arm::{Invalid, field::Field};
 
 use crate::{
-    Api,
-    arm::jobs::{self, Found},
+    ARM_BODY_LIMIT, Api,
+    arm::{put, workspaces},
     call::Call,
-    problem::{Answer, Problem},
-    reply, show, time,
+    problem::Problem,
 };
 
-/// Before the credential of a run, so that it is told from other tokens at once.
-const PREFIX: &str = "zaffre-run.";
-/// What the key signs, so that it can be made to sign nothing else.
-const PURPOSE: &str = "zaffre/run/1";
-/// A longer credential is none of ours.
-const MAX_BYTES: usize = 4 * 1024;
-/// Metrics of one run that `runs/get` shows.
-const MAX_METRICS: usize = 1_000;
-/// Samples of one metric in an answer: the last ones.
-const MAX_HISTORY: usize = 25_000;
+/// MLflow's code for a route that a server does not have: clients go on without it.
+pub(crate) const NO_ENDPOINT: &str = "ENDPOINT_NOT_FOUND";
+/// Documents of one page of the store.
+const STEP: usize = 1000;
 
-/// The key that signs credentials of runs, and signs them alone.
-#[derive(Clone)]
-pub struct RunKey([u8; 32]);
+/// Whether a path is one of MLflow's.
+pub(crate) fn holds(path: &str) -> bool {
+    path.get(..8)
+        .is_some_and(|p| p.eq_ignore_ascii_case("/mlflow/"))
+}
 
-impl RunKey {
-    /// A key of these bytes.
-    pub fn new(bytes: [u8; 32]) -> Self {
-        RunKey(bytes)
-    }
+/// Whether the contract is offered under this version: the one that the workspace names, and the one that clients make of it.
+pub(crate) fn speaks(version: &str) -> bool {
+    ["v1.0", "v2.0"].contains(&version)
+}
 
-    fn mac(&self, run: &str) -> Hmac<Sha256> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(PURPOSE.as_bytes());
-        mac.update(b"\n");
-        mac.update(run.as_bytes());
-        mac
-    }
-
-    /// The credential of a run: what its processes are given.
-    pub fn credential(&self, run: &JobId) -> String {
-        let run = serde_json::to_string(run).expect("ids can be written");
-        let signature = self.mac(&run).finalize().into_bytes();
+/// What is said of a route of MLflow that is not offered.
+pub(crate) fn nothing_here(uri: &Uri) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        NO_ENDPOINT,
         format!(
-            "{PREFIX}{}.{}",
-            crate::base64(run.as_bytes()),
-            crate::base64(&signature)
-        )
-    }
+            "this part of MLflow is not offered here: {}",
+            wire::names::shown(uri.path())
+        ),
+    )
+}
 
-    /// The run whose credential the headers carry.
-    pub(crate) fn run(&self, headers: &HeaderMap) -> Option<JobId> {
-        let value = headers.get(header::AUTHORIZATION)?.as_bytes();
-        let (scheme, credential) = value.split_at_checked(7)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") || credential.len() > MAX_BYTES {
-            return None;
+/// The body as JSON; none is an empty object.
+fn body(call: &Call) -> Result<Value, Problem> {
+    if call.body.is_empty() {
+        return Ok(json!({}));
+    }
+    call.json()
+}
+
+/// A value of the query that must be there.
+fn asked<'a>(call: &'a Call, name: &str) -> Result<&'a str, Problem> {
+    let found = call.query.get(name).filter(|text| !text.is_empty());
+    found.ok_or_else(|| Problem::bad(format!("{name} is required")).target(format!("/{name}")))
+}
+
+fn key(workspace: &Arc<Workspace>, folder: &str, name: &str) -> DocKey {
+    DocKey::new(workspace, Kind::Tracked, format!("{folder}/{name}"))
+}
+
+/// The key of what is tracked of a job beside its document.
+pub(crate) fn beside(job: &DocKey) -> DocKey {
+    key(&job.workspace, runs::FOLDER, job.path.as_str())
+}
+
+/// What is stored under a key.
+fn stored<T: DeserializeOwned>(api: &Api, key: &DocKey) -> Result<Option<T>, Problem> {
+    api.control.get(key)?.map(|d| read(&d)).transpose()
+}
+
+fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Problem> {
+    serde_json::from_str(&document.json)
+        .map_err(|e| Problem::internal(&format!("reading {}", document.key.path), &e))
+}
+
+/// Changes what is stored under a key: one durable write.
+async fn change<T: DeserializeOwned + Serialize>(
+    api: &Api,
+    key: &DocKey,
+    condition: Condition,
+    make: impl Fn(Option<T>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    let stored = put::put(api, key, condition, |before| {
+        let made = make(before.map(read).transpose()?)?;
+        let json = serde_json::to_string(&made).map_err(|e| Problem::internal("writing", &e))?;
+        if json.len() > ARM_BODY_LIMIT {
+            return Err(Problem::too_large(ARM_BODY_LIMIT));
         }
-        let credential = std::str::from_utf8(credential).ok()?.trim();
-        let (run, signature) = credential.strip_prefix(PREFIX)?.split_once('.')?;
-        let run = String::from_utf8(crate::from_base64(run)?).ok()?;
-        self.mac(&run)
-            .verify_slice(&crate::from_base64(signature)?)
-            .ok()?;
-        serde_json::from_str(&run).ok()
+        Ok(put::Draft {
+            json: json.into(),
+            declared: Declared::Other,
+            warnings: Vec::new(),
+        })
+    })
+    .await?;
+    read(&stored.document)
+}
+
+/// Every document of a kind below `parent`, the newest first, at most `most`.
+fn every(
+    api: &Api,
+    workspace: &Arc<Workspace>,
+    kind: Kind,
+    parent: Option<&str>,
+    most: usize,
+) -> Result<Vec<Document>, Problem> {
+    let mut page: Page = workspaces::page(workspace, kind, parent, true);
+    page.limit = STEP;
+    let mut all = Vec::new();
+    loop {
+        let (documents, next) = api.control.page(&page)?;
+        all.extend(documents);
+        match next {
+            Some(next) if all.len() < most => page.after = Some(next),
+            Some(_) | None => return Ok(all),
+        }
     }
 }
 
-/// The run that a request is about. A run's credential names it, and no other is told of (R1).
-fn found(api: &Api, call: &Call, name: &str) -> Result<Found, Problem> {
-    let key = call.key(api, Kind::Job, name)?;
-    let own = JobId::new(&key.workspace, key.path.clone());
-    if !api.admits(&call.headers) {
-        let run = api.run_of(&call.headers);
-        let going = run.filter(|run| {
-            *run == own
-                && api
-                    .control
-                    .view()
-                    .runs
-                    .get(run)
-                    .is_some_and(|r| !r.state.is_done())
-        });
-        if going.is_none() {
-            return Err(Problem::unauthorized());
-        }
-    }
-    jobs::find(api, &key)
-}
-
-async fn take(
-    api: Arc<Api>,
-    call: Call,
-    read: impl Fn(&Value, Time) -> Result<Report, wire::arm::Invalid>,
-) -> Answer {
-    let body: Value = call.json()?;
-    let found = found(&api, &call, mlflow::run_id(&body)?)?;
-    let report = read(&body, time::now())?;
-    if !report.properties.is_empty() {
-        let patch = json!({ "properties": report.properties });
-        jobs::change(&api, &found.document.key, Condition::Any, &patch).await?;
-    }
-    let measure = |m: &Metric| Measure {
-        name: m.key.clone(),
-        value: m.value,
-        step: m.step,
-        time: m.timestamp,
+/// A page of `all`: at most `max_results` from the one that `page_token` names, and the token of the next page.
+fn paged<T>(
+    mut all: Vec<T>,
+    max_results: Option<i64>,
+    token: Option<&str>,
+    (default, most): (usize, usize),
+) -> Result<(Vec<T>, Option<String>), Invalid> {
+    let limit = match max_results {
+        None | Some(0) => default,
+        Some(n) => usize::try_from(n)
+            .ok()
+            .filter(|n| *n <= most)
+            .ok_or_else(|| {
+                Invalid::validation(
+                    "/max_results",
+                    format!("max_results is {n}, allowed are 1 to {most}"),
+                )
+            })?,
     };
-    let measures: Vec<Measure> = report.metrics.iter().map(measure).collect();
-    api.control.measured(&found.id, &measures).await?;
-    Ok(reply::ok(&json!({})))
+    let from = match token.filter(|t| !t.is_empty()) {
+        None => 0,
+        Some(text) => text.parse::<usize>().map_err(|_| {
+            Invalid::validation("/page_token", "page_token is not one that this server gave")
+        })?,
+    };
+    let left = all.split_off(from.min(all.len()));
+    let more = left.len() > limit;
+    let page: Vec<T> = left.into_iter().take(limit).collect();
+    Ok((page, more.then(|| (from + limit).to_string())))
 }
 
-/// POST runs/log-metric.
-pub(crate) async fn log_metric(api: Arc<Api>, call: Call) -> Answer {
-    take(api, call, mlflow::log_metric).await
+/// `max_results` and `page_token` of a body.
+fn page_of(root: &Field<'_>) -> Result<(Option<i64>, Option<String>), Invalid> {
+    Ok((
+        wire::mlflow::whole(&root.get("max_results"))?,
+        root.get("page_token").text()?.map(str::to_owned),
+    ))
 }
 
-/// POST runs/log-batch.
-pub(crate) async fn log_batch(api: Arc<Api>, call: Call) -> Answer {
-    take(api, call, mlflow::log_batch).await
-}
-
-/// POST runs/log-parameter.
-pub(crate) async fn log_parameter(api: Arc<Api>, call: Call) -> Answer {
-    take(api, call, |body, _| mlflow::log_parameter(body)).await
-}
-
-/// POST runs/set-tag.
-pub(crate) async fn set_tag(api: Arc<Api>, call: Call) -> Answer {
-    take(api, call, |body, _| mlflow::set_tag(body)).await
-}
-
-/// POST runs/update: MLflow says that a run begins or ends; here the server knows that itself.
-pub(crate) async fn update(api: Arc<Api>, call: Call) -> Answer {
-    let body: Value = call.json()?;
-    let found = found(&api, &call, mlflow::run_id(&body)?)?;
-    Ok(reply::ok(&mlflow::updated(&show::of(&found))))
-}
-
-fn asked(call: &Call) -> Result<&str, Problem> {
-    let named = ["run_id", "run_uuid"]
-        .iter()
-        .find_map(|k| call.query.get(k));
-    let named = named.filter(|n| !n.is_empty());
-    named.ok_or_else(|| Problem::bad("run_id is required").target("/run_id"))
-}
-
-fn samples(api: &Api, run: &JobId, name: &str) -> Result<Vec<Metric>, Problem> {
-    let series = metric_series(run, name);
-    let end = Time(u64::MAX >> 1);
-    let samples = api.control.series().range(&series, Time(0), end)?;
-    let from = samples.len().saturating_sub(MAX_HISTORY);
-    let last = samples[from..].iter();
-    Ok(last
-        .filter_map(|(at, text)| mlflow::sample(name, *at, text))
-        .collect())
-}
-
-/// GET runs/get: the last value of each metric.
-pub(crate) fn get(api: &Arc<Api>, call: &Call) -> Answer {
-    let found = found(api, call, asked(call)?)?;
-    let prefix = metrics_of(&found.id);
-    let mut metrics = Vec::new();
-    for series in api
-        .control
-        .series()
-        .names(&prefix)?
-        .iter()
-        .take(MAX_METRICS)
-    {
-        let Some(name) = series.strip_prefix(&prefix) else {
-            continue;
-        };
-        let all = samples(api, &found.id, name)?;
-        metrics.extend(all.into_iter().max_by_key(|m| (m.step, m.timestamp)));
-    }
-    Ok(reply::ok(&mlflow::run(&show::of(&found), &metrics)))
-}
-
-/// GET metrics/get-history.
-pub(crate) fn history(api: &Arc<Api>, call: &Call) -> Answer {
-    let found = found(api, call, asked(call)?)?;
-    let name = call.query.get("metric_key").unwrap_or_default();
-    if name.is_empty() {
-        return Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "INVALID_PARAMETER_VALUE",
-            "metric_key is required",
-        ));
-    }
-    Ok(reply::ok(&mlflow::history(&samples(api, &found.id, name)?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::Workspace;
-
-    #[test]
-    fn a_credential_names_its_run_and_cannot_be_changed() {
-        let key = RunKey::new([7; 32]);
-        let run = JobId::new(&Workspace::new("s", "g", "w"), "sweep_3");
-        let credential = key.credential(&run);
-        let header = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(
-                header::AUTHORIZATION,
-                format!("Bearer {text}").parse().unwrap(),
-            );
-            headers
-        };
-        assert_eq!(key.run(&header(&credential)), Some(run));
-        assert_eq!(RunKey::new([8; 32]).run(&header(&credential)), None);
-        let mut other = credential.clone();
-        other.replace_range(PREFIX.len()..PREFIX.len() + 1, "X");
-        assert_eq!(key.run(&header(&other)), None);
-        assert_eq!(key.run(&header("secret")), None);
-    }
+/// The same of a query.
+fn page_asked(call: &Call) -> Result<(Option<i64>, Option<String>), Problem> {
+    let max = match call.query.get("max_results").filter(|t| !t.is_empty()) {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| {
+            Problem::bad(format!(
+                "max_results is {}, it must be a number",
+                wire::names::shown(text)
+            ))
+        })?),
+    };
+    Ok((max, call.query.get("page_token").map(str::to_owned)))
 }

@@ -487,3 +487,100 @@ async fn b4_nothing_is_taken_while_the_disk_is_short() {
     store.put("new", "new").await.is(201);
     store.s.cluster("c01", 0, 1).await.is(201);
 }
+
+#[tokio::test]
+async fn a_copy_reads_its_source_with_a_signature_of_the_source() {
+    let b = Store::new().await;
+    b.put("from", "bytes").await.is(201);
+    let copy = async |source: &str| {
+        let headers = [("x-ms-copy-source", source)];
+        b.call("PUT", "to", "", &headers, Body::empty()).await
+    };
+    let from = format!("{}/from", b.url);
+    copy(&from).await.is(403); // the signature of the target opens no source
+    copy(&format!("{from}?{}", b.sas.replace("sp=", "sp=w")))
+        .await
+        .is(403);
+    copy(&format!("{from}?{}", b.sas).replace("zaffre.test", "other.test"))
+        .await
+        .is(400);
+    copy(&format!("{}/none?{}", b.url, b.sas)).await.is(404);
+    copy(&format!("{}/%2e%2e/x?{}", b.url, b.sas)).await.is(404);
+    copy("/etc/passwd").await.is(400);
+    let made = copy(&format!("{from}?{}", b.sas)).await.is(202);
+    assert_eq!(made.header("x-ms-copy-status"), "success");
+    assert_eq!(b.get("to").await.is(200).text(), "bytes");
+}
+
+#[tokio::test]
+async fn what_is_said_of_the_content_is_kept_with_it() {
+    let b = Store::new().await;
+    let typed = [
+        ("x-ms-blob-content-type", "text/own"),
+        ("x-ms-blob-cache-control", "no-store"),
+        ("x-ms-meta-a", "b"),
+    ];
+    b.call("PUT", "x.json", "", &typed, "{}").await.is(201);
+    let got = b.get("x.json").await.is(200);
+    assert_eq!(
+        (got.header("content-type"), got.header("cache-control")),
+        ("text/own", "no-store")
+    );
+    assert!(!got.headers.keys().any(|k| k.as_str().contains(':')));
+    b.call(
+        "PUT",
+        "x.json",
+        "comp=metadata",
+        &[("x-ms-meta-c", "d")],
+        "",
+    )
+    .await
+    .is(200);
+    let got = b.get("x.json").await;
+    assert_eq!(
+        (got.header("content-type"), got.header("x-ms-meta-c")),
+        ("text/own", "d")
+    );
+    b.call(
+        "PUT",
+        "x.json",
+        "comp=properties",
+        &[("x-ms-blob-content-language", "ja")],
+        "",
+    )
+    .await
+    .is(200);
+    let got = b.get("x.json").await;
+    assert_eq!(
+        (got.header("content-language"), got.header("x-ms-meta-c")),
+        ("ja", "d")
+    );
+    assert_eq!(
+        got.header("content-type"),
+        "application/json",
+        "the one that was not said went"
+    );
+    let listed = b.list("include=metadata").await;
+    assert!(
+        listed.contains("<Content-Language>ja</Content-Language>"),
+        "{listed}"
+    );
+    assert!(listed.contains("<Metadata><c>d</c></Metadata>"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_page_says_how_large_the_next_one_is() {
+    let b = Store::new().await;
+    for name in ["a", "b", "c"] {
+        b.put(name, name).await.is(201);
+    }
+    let page = b.list("maxresults=2").await;
+    assert!(page.contains("<MaxResults>2</MaxResults>"), "{page}");
+    let marker = between(&page, "<NextMarker>", "</NextMarker>")[0].to_owned();
+    let next = b.list(&format!("maxresults=2&marker={marker}")).await;
+    assert!(
+        next.contains(&format!("<Marker>{marker}</Marker>")),
+        "{next}"
+    );
+    assert_eq!(between(&next, "<Name>", "</Name>"), ["c"]);
+}

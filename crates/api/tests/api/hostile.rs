@@ -95,6 +95,9 @@ const QUERIES: &[&str] = &[
     "sig=x",
     "sv=2024-11-04&se=2099-01-01&sr=c&sp=r&sig=AA==",
     "path=%00&continuationToken=..",
+    "run_id=j1&metric_key=a&path=runs%2Fj1&name=m&version=1&alias=a",
+    "experiment_id=0&experiment_name=Default&filter=name%3D%27m%27&order_by=name%20DESC&max_results=-1",
+    "run_id=%00&path=..&filter=a%3D&page_token=x&name=..",
     "&&&=&=&",
     "%",
 ];
@@ -139,6 +142,11 @@ fn bodies() -> Vec<Value> {
         json!({"values": ["azureml://locations/local/workspaces/default/data/azureml_j1_output_data_score/versions/1"]}),
         json!({"displayName": "x", "tags": {"a": "b"}, "hidden": true, "properties": {"a": "b"}}),
         json!({"tags": {}, "location": "local"}),
+        json!({"run_id": "j1", "metrics": [{"key": "a", "value": 0.5, "timestamp": 1, "step": 1}], "params": [{"key": "p", "value": "1"}], "tags": [{"key": "t", "value": "v"}]}),
+        json!({"run_id": "j1", "key": "a", "value": 0.5, "timestamp": 1, "step": 1, "status": "FINISHED", "model_json": "{}"}),
+        json!({"experiment_id": "0", "name": "m", "new_name": "n", "experiment_ids": ["0"], "filter": "metrics.a > 0 and tags.t LIKE '%'", "order_by": ["metrics.a DESC"], "max_results": 5, "page_token": "1"}),
+        json!({"name": "m", "version": "1", "source": "mlflow-artifacts:/runs/j1/x", "alias": "a", "stage": "Production", "archive_existing_versions": true}),
+        json!({"run_id": "j1", "datasets": [{"dataset": {}}], "models": [{"model_id": "m-1"}]}),
     ]
 }
 
@@ -192,6 +200,11 @@ fn path(template: &str, draw: &mut Draw) -> String {
             "{s}" if draw.below(4) > 0 => SUB.to_owned(),
             "{g}" | "{w}" if draw.below(4) > 0 => "default".to_owned(),
             "{account}" if draw.below(4) > 0 => "zaffre".to_owned(),
+            "{v}" if draw.below(4) > 0 => "v2.0".to_owned(),
+            "{*path}" if draw.below(4) > 0 => {
+                let owner = draw.of(&["runs/j1", "logged/m-1", "models/m/1"]);
+                format!("{owner}/{}", draw.of(NAMES))
+            }
             "{*rest}" => {
                 let container = wire::places::Places::of(job("j").workspace())
                     .blobs()
@@ -278,6 +291,14 @@ async fn no_input_is_answered_with_a_server_error() {
                     got.json()["kind"],
                     "Status",
                     "seed {seed}: {} {uri}",
+                    route.method
+                );
+            } else if got.status >= 400 && route.guard == api::Guard::Run {
+                // A path that no route has is answered as a route of ARM is.
+                let told = got.json();
+                assert!(
+                    told["error_code"].is_string() || told["error"]["code"].is_string(),
+                    "seed {seed}: {} {uri} → {told}",
                     route.method
                 );
             } else if got.status >= 400

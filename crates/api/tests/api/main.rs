@@ -8,6 +8,7 @@ mod hostile;
 mod identity;
 mod jobs;
 mod kube;
+mod mlflow;
 mod online;
 mod pipelines;
 mod routes;

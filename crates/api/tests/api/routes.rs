@@ -34,6 +34,8 @@ async fn nothing_is_said_without_the_token() {
                 assert_eq!(got.code(), "AuthenticationFailed");
             } else if route.guard == api::Guard::Kube {
                 assert_eq!(got.json()["reason"], "Unauthorized");
+            } else if route.guard == api::Guard::Run {
+                assert_eq!(got.json()["error_code"], "UNAUTHENTICATED");
             } else if route.method != "HEAD" {
                 assert!(
                     got.text().contains("<Code>AuthenticationFailed</Code>"),
@@ -57,6 +59,8 @@ pub fn filled(template: &str) -> String {
         ("{assets}", "models"),
         ("{account}", "zaffre"),
         ("{*rest}", "some-container/x"),
+        ("{v}", "v2.0"),
+        ("{*path}", "runs/c01/x"),
     ];
     let mut out = template.to_owned();
     for (name, value) in values {
@@ -167,4 +171,19 @@ async fn errors_have_azures_shape() {
         .await;
     assert_eq!(got.status, 200, "the first Host header counts");
     assert!(!s.get(WS).await.header("x-ms-request-id").is_empty());
+}
+
+#[tokio::test]
+async fn over_http_2_the_host_is_the_one_of_the_uri() {
+    let s = server();
+    let request = axum::http::Request::builder()
+        .uri(format!("https://other.test:9{WS}"))
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .body(Body::empty())
+        .unwrap();
+    let workspace = s.send(request).await.is(200).json();
+    assert_eq!(
+        workspace["properties"]["discoveryUrl"],
+        "https://other.test:9/discovery"
+    );
 }

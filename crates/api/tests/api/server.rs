@@ -1,6 +1,6 @@
 //! A server in this process: the real loop over memory adapters, a fake engine, and a client that speaks to the router.
 
-use api::{Api, Identities, JOB_KEY_BYTES, JobKey, SasKey, Scheme, TokenDigest};
+use api::{Api, Identities, JOB_KEY_BYTES, JobKey, RunKey, SasKey, Scheme, TokenDigest};
 use axum::{
     Router,
     body::Body,
@@ -184,6 +184,11 @@ impl Got {
     }
 }
 
+/// What signs the credentials of runs.
+pub fn runs() -> RunKey {
+    RunKey::new([9; api::RUN_KEY_BYTES])
+}
+
 pub fn server() -> Server {
     let bell = Bell::new();
     let engine = Arc::new(Fake {
@@ -231,7 +236,7 @@ pub fn server() -> Server {
     .with_identities(identities)
     .unwrap()
     .with_room(room)
-    .with_runs(api::RunKey::new(RUNS));
+    .with_runs(runs());
     Server {
         ahead,
         jobs,

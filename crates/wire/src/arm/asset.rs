@@ -109,6 +109,7 @@ pub fn version(
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::Tracked
         | Kind::Quota => {}
     }
     match before {
@@ -197,6 +198,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::Tracked
         | Kind::Quota => &[],
     };
     let old: Value = serde_json::from_str(&before.json).unwrap_or_default();
@@ -240,6 +242,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::InstanceType => "instance type",
         Kind::Identity => "identity",
         Kind::RoleAssignment => "role assignment",
+        Kind::Tracked => "tracked item",
         Kind::Quota => "quota",
     }
 }

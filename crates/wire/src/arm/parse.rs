@@ -1,7 +1,7 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
 use super::{
-    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, job, kubernetes,
+    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, kubernetes,
     link::body, online, pipeline, quota, target::Target,
 };
 use crate::{crd, names::shown};
@@ -67,7 +67,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
-        Kind::InstanceType | Kind::Identity | Kind::RoleAssignment => {
+        Kind::InstanceType | Kind::Identity | Kind::RoleAssignment | Kind::Tracked => {
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
@@ -103,7 +103,8 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Identity
         | Kind::RoleAssignment
         | Kind::OnlineEndpoint
-        | Kind::Job => Ok(Declared::Other),
+        | Kind::Job
+        | Kind::Tracked => Ok(Declared::Other),
     }
 }
 

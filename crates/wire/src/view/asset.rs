@@ -28,7 +28,8 @@ pub fn collection(kind: Kind) -> &'static str {
         | Kind::Quota
         | Kind::InstanceType
         | Kind::Identity
-        | Kind::RoleAssignment => "",
+        | Kind::RoleAssignment
+        | Kind::Tracked => "",
     }
 }
 
@@ -73,6 +74,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::Tracked
         | Kind::Quota => {}
     }
     resource(

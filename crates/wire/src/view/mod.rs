@@ -12,7 +12,6 @@ pub mod datastore;
 pub mod envelope;
 pub mod history;
 pub mod job;
-pub mod mlflow;
 pub mod online;
 pub mod operation;
 pub mod report;

@@ -10,7 +10,7 @@ use crate::{
     output::{self, Columns, Format, Output},
     shape,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use wire::yaml::Kind;
 
 const JOBS: Columns = &[
@@ -47,7 +47,9 @@ pub async fn run(context: &Context, command: Job) -> Result<(), Failure> {
         Job::Create(args) => create(context, args).await,
         Job::Show(args) => {
             let job = context.client.get(&at(context, &args.name)?).await?;
-            show(&context.output, &shown(&job), JOB)
+            let mut shown = shown(&job);
+            add_measured(context, &args.name, &mut shown).await?;
+            show(&context.output, &shown, JOB)
         }
         Job::List(args) => list(context, args).await,
         Job::Stream(args) => stream::run(context, &args.name).await,
@@ -73,6 +75,26 @@ pub async fn run(context: &Context, command: Job) -> Result<(), Failure> {
 fn at(context: &Context, name: &str) -> Result<String, Failure> {
     plain_name("job", name)?;
     Ok(context.client.at(&format!("jobs/{name}")))
+}
+
+/// Adds what the job has logged: the last value of each metric, and its parameters.
+async fn add_measured(context: &Context, name: &str, shown: &mut Value) -> Result<(), Failure> {
+    let client = &context.client;
+    let at = format!(
+        "/mlflow/v2.0/{}/api/2.0/mlflow/runs/get?run_id={name}",
+        client.scope().data_plane()
+    );
+    let run = client.get(&at).await?;
+    for (from, to) in [("metrics", "metrics"), ("params", "parameters")] {
+        let all = run["run"]["data"][from].as_array();
+        let all: Map<String, Value> = all
+            .into_iter()
+            .flatten()
+            .filter_map(|one| Some((one["key"].as_str()?.to_owned(), one["value"].clone())))
+            .collect();
+        shown[to] = Value::Object(all);
+    }
+    Ok(())
 }
 
 /// A job as shown, with short forms for tables.
@@ -110,6 +132,18 @@ pub fn show(output: &Output, shown: &Value, columns: Columns) -> Result<(), Fail
     ] {
         if let Some(text) = shown.pointer(at).and_then(Value::as_str) {
             output::write(&format!("{word}: {text}\n"))?;
+        }
+    }
+    for word in ["metrics", "parameters"] {
+        let all = shown[word].as_object().into_iter().flatten();
+        let all: Vec<String> = all
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name}={text}"),
+                None => format!("{name}={value}"),
+            })
+            .collect();
+        if !all.is_empty() {
+            output::write(&format!("{word}: {}\n", all.join(" ")))?;
         }
     }
     Ok(())
@@ -304,7 +338,7 @@ fn changed(job: &Value, change: &ChangeArgs) -> Result<Value, Failure> {
                 .iter()
                 .filter(|(key, value)| before[name].get(key.as_str()) != Some(*value))
                 .map(|(key, value)| (key.clone(), value.clone()))
-                .collect::<serde_json::Map<_, _>>()
+                .collect::<Map<_, _>>()
                 .into(),
             (value, _) => value.clone(),
         };

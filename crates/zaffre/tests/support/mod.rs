@@ -9,6 +9,7 @@ pub mod kubectl;
 pub mod python;
 pub mod site;
 pub mod transcript;
+pub mod venv;
 
 use std::{
     fs,
