@@ -20,6 +20,7 @@ mod problem;
 mod query;
 mod reply;
 mod route;
+mod seal;
 mod show;
 mod table;
 mod time;
@@ -29,6 +30,7 @@ pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGEN
 pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
 use axum::{Router, extract::Request};
@@ -73,7 +75,7 @@ pub struct Api {
     identities: Identities,
     sas: SasKey,
     location: String,
-    /// Workspaces known to exist; they are never removed.
+    /// Workspaces known to exist.
     workspaces: RwLock<HashMap<Arc<Workspace>, Arc<Places>>>,
     /// The workspace that always exists.
     home: Arc<Workspace>,
@@ -86,6 +88,7 @@ pub struct Api {
     /// Where connections of agents go, and the key of their credentials; without an engine that has any, none is let in.
     agents: Option<(NodeKey, Agents)>,
     keep: Keep,
+    seal: SealKey,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -136,6 +139,7 @@ impl Api {
             room: Box::new(|| Ok(())),
             agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
+            seal: SealKey::fleeting(),
         })
     }
 
@@ -173,6 +177,13 @@ impl Api {
         self
     }
 
+    /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.
+    #[must_use]
+    pub fn with_seal(mut self, key: SealKey) -> Self {
+        self.seal = key;
+        self
+    }
+
     /// The workspace spelled as first written, if it exists.
     fn workspace(&self, named: &Arc<Workspace>) -> Result<Option<Arc<Workspace>>, Problem> {
         let known = self
@@ -197,6 +208,15 @@ impl Api {
         }
         known.insert(workspace.clone(), Arc::new(Places::of(&workspace)));
         workspace
+    }
+
+    /// A workspace that was deleted.
+    fn forget(&self, workspace: &Arc<Workspace>) {
+        let mut known = self
+            .workspaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(workspace);
     }
 
     fn workspaces_known(&self) -> Vec<Arc<Workspace>> {

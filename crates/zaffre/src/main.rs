@@ -126,6 +126,8 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         Command::Job(command) => command::job::run(&context, command).await,
         Command::BatchEndpoint(command) => command::batch::endpoint(&context, command).await,
         Command::BatchDeployment(command) => command::batch::deployment(&context, command).await,
+        Command::OnlineEndpoint(command) => command::online::endpoint(&context, command).await,
+        Command::OnlineDeployment(command) => command::online::deployment(&context, command).await,
         Command::Model(command) => command::asset::model(&context, command).await,
         Command::Environment(command) => command::asset::environment(&context, command).await,
         Command::Data(command) => command::asset::data(&context, command).await,
@@ -163,7 +165,12 @@ fn logs(globals: &Globals, usual: &str) {
     let asked = ["ZAFFRE_LOG", "RUST_LOG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
-    let filter = tracing_subscriber::EnvFilter::try_new(asked.as_deref().unwrap_or(level))
+    // What the library warns of at every try is said once, by us, with what to do.
+    let level = match level {
+        "warn" | "info" => format!("{level},kube_runtime=error,kube_client=error"),
+        _ => level.to_owned(),
+    };
+    let filter = tracing_subscriber::EnvFilter::try_new(asked.as_deref().unwrap_or(&level))
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

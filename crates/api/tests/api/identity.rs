@@ -93,7 +93,9 @@ fn expected(role: &str, method: &Method, template: &str) -> bool {
             near || workspace
                 && !about
                 && match (compute, whole) {
-                    (true, _) => read || *method == Method::POST,
+                    (true, _) => {
+                        read || *method == Method::POST && !template.ends_with("/listKeys")
+                    }
                     (_, true) => read,
                     _ => true,
                 }

@@ -8,5 +8,8 @@ mod hostile;
 mod identity;
 mod jobs;
 mod kube;
+mod online;
 mod routes;
 mod server;
+mod targets;
+mod workspaces;

@@ -515,7 +515,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 15] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -530,6 +530,7 @@ pub const KINDS: [Kind; 14] = [
     Kind::InstanceType,
     Kind::Identity,
     Kind::RoleAssignment,
+    Kind::OnlineEndpoint,
 ];
 
 pub fn events() -> Vec<Event> {

@@ -21,6 +21,7 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Compute => "computes",
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
+        Kind::OnlineEndpoint => "onlineEndpoints",
         Kind::Job => "jobs",
         Kind::Workspace
         | Kind::Quota
@@ -65,6 +66,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::Code
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Identity
