@@ -72,7 +72,7 @@ fn flow(name: &str) {
             server.stop();
         }
         (false, Some((_, reason))) => {
-            let last = complained.lines().rfind(|line| !line.is_empty());
+            let last = complained.lines().rfind(|line| line.contains("Error: "));
             tell(&format!(
                 "not yet ({reason}): {}",
                 last.unwrap_or("no error")
