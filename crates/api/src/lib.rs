@@ -34,7 +34,7 @@ pub use table::ROUTES;
 use axum::{Router, extract::Request, http::HeaderMap};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
-use model::{DocKey, Kind, Time, Workspace};
+use model::{BlobPath, DocKey, Kind, Time, Workspace};
 use problem::Problem;
 use std::{
     cell::RefCell,
@@ -43,7 +43,7 @@ use std::{
 };
 use tower::ServiceExt;
 use wire::{
-    arm::{Invalid, link::Look},
+    arm::{Invalid, datastore::Reach, link::Look},
     places::Places,
 };
 
@@ -86,10 +86,14 @@ pub struct Api {
     agents: Option<(NodeKey, Agents)>,
     keep: Keep,
     seal: SealKey,
+    stores: Stores,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
 type Room = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Attaches what lies behind a container of attached files, or detaches it; the message says why it cannot be.
+type Stores = Box<dyn Fn(&BlobPath, Option<&Reach>) -> Result<(), String> + Send + Sync>;
 
 /// Keeps a secret under its digest, durably, before anything names it.
 type Keep = Box<dyn Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync>;
@@ -134,6 +138,7 @@ impl Api {
             agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
             seal: SealKey::fleeting(),
+            stores: Box::new(|_, _| Ok(())),
         })
     }
 
@@ -169,6 +174,31 @@ impl Api {
     pub fn with_seal(mut self, key: SealKey) -> Self {
         self.seal = key;
         self
+    }
+
+    /// Attaches datastores as they are declared, those that there are already at once. Reads documents, so it blocks. What cannot
+    /// be attached is told, and does not stop the others.
+    pub fn with_stores(
+        mut self,
+        stores: impl Fn(&BlobPath, Option<&Reach>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<Self, StoreError> {
+        self.stores = Box::new(stores);
+        for workspace in self.workspaces_known() {
+            let mut page = arm::workspaces::page(&workspace, Kind::Datastore, None, false);
+            loop {
+                let (documents, next) = self.control.page(&page)?;
+                for document in &documents {
+                    if let Err(why) = arm::datastores::attach(&self, document) {
+                        tracing::warn!(datastore = %document.key.path, why, "it cannot be attached");
+                    }
+                }
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => break,
+                }
+            }
+        }
+        Ok(self)
     }
 
     fn admits(&self, headers: &HeaderMap) -> bool {

@@ -139,7 +139,7 @@ pub fn data_type(field: &Field<'_>) -> Result<DataType, Invalid> {
 fn uri(places: &Places, field: &Field<'_>) -> Result<(), Invalid> {
     let text = field.need_text()?;
     match places.locate(text) {
-        Ok(Place::Blob(_) | Place::Output { .. }) => Ok(()),
+        Ok(Place::Blob(_) | Place::Attached { .. } | Place::Output { .. }) => Ok(()),
         Ok(Place::Asset { .. }) => Err(field.refuse(format!(
             "is `{}`, an asset; an asset lies at a path",
             shown(text)
