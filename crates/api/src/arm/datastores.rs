@@ -94,7 +94,10 @@ pub(crate) async fn put(api: Arc<Api>, call: Call) -> Answer {
     let response = stored.respond(&view);
     Ok(match attached {
         Ok(()) => response,
-        Err(why) => put::warn(response, &[why]),
+        Err(why) => {
+            let told = format!("it is kept, but nothing is read from it: {why}");
+            put::warn(response, &[told])
+        }
     })
 }
 
