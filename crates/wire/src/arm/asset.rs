@@ -207,6 +207,17 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
             }
             (a, b) => a == b,
         };
+        if !same && kind == Kind::Environment {
+            // 409 makes the SDK, which tries the newest version first, go on with the next one
+            return Err(Invalid::conflict(
+                is.path(),
+                format!(
+                    "environment {} exists, and its {key} cannot be changed",
+                    before.key.path.as_str().replacen('/', ":", 1)
+                ),
+            )
+            .hint("create a new version"));
+        }
         if !same {
             return Err(Invalid::user(is.path(), "Asset paths cannot be updated.")
                 .hint("create a new version"));

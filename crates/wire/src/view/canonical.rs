@@ -36,6 +36,23 @@ pub fn word(map: &mut Map<String, Value>, key: &str, words: &[&str]) {
     }
 }
 
+/// Respells the type of the identity that a resource has; the SDK sends `Systemassigned`.
+pub fn identity(resource: &mut Map<String, Value>) {
+    let map = resource.get_mut("identity").and_then(Value::as_object_mut);
+    if let Some(map) = map {
+        word(
+            map,
+            "type",
+            &[
+                "SystemAssigned",
+                "UserAssigned",
+                "SystemAssigned,UserAssigned",
+                "None",
+            ],
+        );
+    }
+}
+
 /// Respells the enums of a command job.
 pub fn job(properties: &mut Map<String, Value>) {
     for (ports, kind) in [("inputs", "jobInputType"), ("outputs", "jobOutputType")] {
