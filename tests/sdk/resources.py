@@ -38,7 +38,7 @@ made.description = "another"
 same(done(ml.workspaces.begin_update(made)).description, "another", "it is updated")
 same(name in [w.name for w in ml.workspaces.list()], True, "it is listed")
 done(ml.workspaces.begin_create(Workspace(name=name, location="local")))
-done(ml.workspaces.begin_delete(name, delete_dependent_resources=False, permanently_delete=True))
+done(ml.workspaces.begin_delete(name, delete_dependent_resources=True, permanently_delete=True))
 refused(lambda: ml.workspaces.get(name), ResourceNotFoundError, "was not found")
 
 # datastores
