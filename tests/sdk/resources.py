@@ -1,16 +1,21 @@
 """Workspaces, datastores, online endpoints and computes of every type as an SDK program handles them."""
-import requests
-from client import DATA, SUBSCRIPTION, UNIQUE, URL, client, done, refused, same
+import pathlib
+import tempfile
 
-from azure.ai.ml import command
+import requests
+from client import DATA, SUBSCRIPTION, UNIQUE, URL, client, done, ended, refused, same
+
+from azure.ai.ml import Input, command
 from azure.ai.ml.entities import (
     AccountKeyConfiguration,
+    AmlCompute,
     AzureBlobDatastore,
     AzureDataLakeGen1Datastore,
     AzureDataLakeGen2Datastore,
     AzureFileDatastore,
     CertificateConfiguration,
     ComputeInstance,
+    Data,
     Environment,
     ManagedOnlineEndpoint,
     SasTokenConfiguration,
@@ -33,7 +38,7 @@ made.description = "another"
 same(done(ml.workspaces.begin_update(made)).description, "another", "it is updated")
 same(name in [w.name for w in ml.workspaces.list()], True, "it is listed")
 done(ml.workspaces.begin_create(Workspace(name=name, location="local")))
-done(ml.workspaces.begin_delete(name, delete_dependent_resources=False, permanently_delete=True))
+done(ml.workspaces.begin_delete(name, delete_dependent_resources=True, permanently_delete=True))
 refused(lambda: ml.workspaces.get(name), ResourceNotFoundError, "was not found")
 
 # datastores
@@ -61,6 +66,31 @@ for store, secret in [
         same(getattr(again.credentials, secret), getattr(store.credentials, secret), "and is there when it is asked for")
     ml.datastores.delete(store.name)
 same(ml.datastores.get_default().name, "workspaceblobstore", "the default datastore")
+
+# jobs read from attached ones: a folder that the server names, and a container of Azure's protocol, which is the server's own
+default = ml.datastores.get_default(include_secrets=True)
+folder = pathlib.Path(tempfile.mkdtemp())
+(folder / "note.txt").write_text("in blobs " + UNIQUE)
+asset = ml.data.create_or_update(Data(name="note-" + UNIQUE, path=str(folder), type="uri_folder"))
+inside = asset.path.split("/paths/")[1]
+ml.datastores.create_or_update(AzureBlobDatastore(name="folder_" + UNIQUE, account_name="-", container_name="-",
+                                                  tags={"zaffre.folder": "rows"}))
+ml.datastores.create_or_update(AzureBlobDatastore(
+    name="blobs_" + UNIQUE, account_name=default.account_name, container_name=default.container_name, protocol="http",
+    credentials=SasTokenConfiguration(sas_token=default.credentials.sas_token)))
+cluster = "reads-" + UNIQUE
+done(ml.begin_create_or_update(AmlCompute(name=cluster, min_instances=0, max_instances=1)))
+for path, wanted in [(f"folder_{UNIQUE}/paths/in/", "in the folder"), (f"blobs_{UNIQUE}/paths/{inside}", "in blobs " + UNIQUE)]:
+    job = ml.jobs.create_or_update(command(
+        command="cat ${{inputs.rows}}/*.txt", environment=Environment(image="x"), compute=cluster,
+        inputs={"rows": Input(type="uri_folder", path="azureml://datastores/" + path)}))
+    same(ended(ml, job.name), "Completed", "a job reads from " + path.split("/")[0])
+    ml.jobs.download(job.name, download_path=str(folder / job.name), all=True)
+    text = (folder / job.name / "artifacts" / "user_logs" / "std_log.txt").read_text()
+    same(wanted in text, True, "what is there")
+for name in ["folder_", "blobs_"]:
+    ml.datastores.delete(name + UNIQUE)
+done(ml.compute.begin_delete(cluster))
 
 # computes that run, and those that are only known
 instance = "ci-" + UNIQUE

@@ -38,7 +38,7 @@ pub use table::ROUTES;
 use axum::{Router, extract::Request};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
-use model::{DocKey, Document, JobId, Kind, Time, Workspace};
+use model::{BlobPath, DocKey, Document, JobId, Kind, Time, Workspace};
 use problem::Problem;
 use std::{
     cell::RefCell,
@@ -47,7 +47,7 @@ use std::{
 };
 use tower::ServiceExt;
 use wire::{
-    arm::{Invalid, link::Look},
+    arm::{Invalid, datastore::Reach, link::Look},
     places::Places,
 };
 
@@ -94,10 +94,14 @@ pub struct Api {
     experiments: plane::mlflow::Names,
     keep: Keep,
     seal: SealKey,
+    stores: Stores,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
 type Room = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Attaches what lies behind a container of attached files, or detaches it; the message says why it cannot be.
+type Stores = Box<dyn Fn(&BlobPath, Option<&Reach>) -> Result<(), String> + Send + Sync>;
 
 /// Keeps a secret under its digest, durably, before anything names it.
 type Keep = Box<dyn Fn(&str, &[u8]) -> std::io::Result<()> + Send + Sync>;
@@ -147,6 +151,7 @@ impl Api {
             experiments: plane::mlflow::Names::default(),
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
             seal: SealKey::fleeting(),
+            stores: Box::new(|_, _| Ok(())),
         })
     }
 
@@ -196,6 +201,31 @@ impl Api {
     pub fn with_seal(mut self, key: SealKey) -> Self {
         self.seal = key;
         self
+    }
+
+    /// Attaches datastores as they are declared, those that there are already at once. Reads documents, so it blocks. What cannot
+    /// be attached is told, and does not stop the others.
+    pub fn with_stores(
+        mut self,
+        stores: impl Fn(&BlobPath, Option<&Reach>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<Self, StoreError> {
+        self.stores = Box::new(stores);
+        for workspace in self.workspaces_known() {
+            let mut page = arm::workspaces::page(&workspace, Kind::Datastore, None, false);
+            loop {
+                let (documents, next) = self.control.page(&page)?;
+                for document in &documents {
+                    if let Err(why) = arm::datastores::attach(&self, document) {
+                        tracing::warn!(datastore = %document.key.path, why, "it cannot be attached");
+                    }
+                }
+                match next {
+                    Some(next) => page.after = Some(next),
+                    None => break,
+                }
+            }
+        }
+        Ok(self)
     }
 
     /// The workspace spelled as first written, if it exists.

@@ -167,6 +167,16 @@ pub const ROUTES: &[Route] = &[
     row(GET, "/subscriptions/{s}/resourceGroups/{g}/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
     row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
 
+    // what a workspace names beside itself
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Storage/storageAccounts/{n}", "Microsoft.Storage/storageAccounts/read", Token, Now(workspaces::neighbour)),
+    row(DELETE, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Storage/storageAccounts/{n}", "Microsoft.Storage/storageAccounts/delete", Token, Now(workspaces::delete_neighbour)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.KeyVault/vaults/{n}", "Microsoft.KeyVault/vaults/read", Token, Now(workspaces::neighbour)),
+    row(DELETE, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.KeyVault/vaults/{n}", "Microsoft.KeyVault/vaults/delete", Token, Now(workspaces::delete_neighbour)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Insights/components/{n}", "Microsoft.Insights/components/read", Token, Now(workspaces::neighbour)),
+    row(DELETE, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Insights/components/{n}", "Microsoft.Insights/components/delete", Token, Now(workspaces::delete_neighbour)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.ContainerRegistry/registries/{n}", "Microsoft.ContainerRegistry/registries/read", Token, Now(workspaces::neighbour)),
+    row(DELETE, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.ContainerRegistry/registries/{n}", "Microsoft.ContainerRegistry/registries/delete", Token, Now(workspaces::delete_neighbour)),
+
     // datastores
     row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Block(datastores::list)),
     row(GET, ws!("/datastores/{n}"), act!("/datastores/read"), Token, Now(datastores::get)),

@@ -184,6 +184,7 @@ impl<W: Write> Write for Hashing<W> {
 fn list(blobs: &dyn Blobs, plan: &Plan) -> Result<ErrandSeen, String> {
     let text =
         |e: &dyn std::fmt::Display| format!("the input {} cannot be listed: {e}", plan.batch.input);
+    blobs.bring(&plan.batch.input).map_err(|e| text(&e))?;
     let to = blobs.write(&plan.pool.listing).map_err(|e| text(&e))?;
     let hashing = Hashing {
         to: io::BufWriter::with_capacity(COPY, to),

@@ -112,6 +112,14 @@ pub trait Blobs: Send + Sync {
     fn walk(&self, folder: &BlobPath, take: &mut dyn FnMut(BlobPath)) -> Result<(), BlobError>;
     /// Appends to a segment and syncs it; returns the offset of the first byte. Segments are ours alone, never listed to clients.
     fn append(&self, segment: &BlobPath, pieces: &[Arc<[u8]>]) -> Result<u64, BlobError>;
+    /// Whether the blob or folder lies elsewhere, and has to be brought before it is read.
+    fn is_far(&self, _path: &BlobPath) -> bool {
+        false
+    }
+    /// Brings a blob or folder that lies elsewhere, as it is there now: afterwards it is read like any other. Blocks for as long as that takes.
+    fn bring(&self, _path: &BlobPath) -> Result<(), BlobError> {
+        Ok(())
+    }
     /// Where the blob or folder lies on this machine's disk, when it does.
     fn local(&self, path: &BlobPath) -> Option<PathBuf>;
 }

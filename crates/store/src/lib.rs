@@ -27,6 +27,7 @@
 //! and its sync writes no file-system metadata. (Filling it with zeros at creation was measured and refused: it saves a
 //! third of the first few hundred commits and costs tens of milliseconds before the first one.)
 
+mod attached;
 pub mod failpoint;
 mod folder;
 mod home;
@@ -34,6 +35,7 @@ mod reserve;
 mod series;
 mod sqlite;
 
+pub use attached::{Attached, AzureCredential, Storage};
 pub use failpoint::failpoint;
 pub use folder::Folder;
 pub use home::{DataFolder, OpenError};

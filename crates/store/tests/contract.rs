@@ -3,7 +3,7 @@
 
 use port::{Blobs, Series, Store};
 use std::sync::Arc;
-use store::{DataFolder, Folder, Sqlite};
+use store::{Attached, DataFolder, Folder, Sqlite};
 
 #[test]
 fn sqlite_keeps_the_contract_of_the_store() {
@@ -34,6 +34,19 @@ fn the_folder_keeps_the_contract_of_the_blobs() {
         Box::new(move || -> Arc<dyn Blobs> {
             let folder = DataFolder::open(dir.path()).unwrap();
             Arc::new(Folder::open(&folder).unwrap())
+        })
+    });
+}
+
+#[test]
+fn blobs_with_attached_datastores_keep_the_contract_of_the_blobs() {
+    port::contract::blobs(&|| {
+        let dir = tempfile::tempdir().unwrap();
+        Box::new(move || -> Arc<dyn Blobs> {
+            let folder = DataFolder::open(dir.path()).unwrap();
+            let blobs = Attached::new(Arc::new(Folder::open(&folder).unwrap())).unwrap();
+            blobs.ready();
+            Arc::new(blobs)
         })
     });
 }

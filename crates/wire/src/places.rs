@@ -37,8 +37,8 @@ pub enum PlaceError {
         /// Ours.
         workspace: String,
     },
-    /// There is no such datastore.
-    #[error("datastore {} does not exist, there are {BLOBSTORE} and {ARTIFACTSTORE}", shown(.name))]
+    /// There can be no such datastore.
+    #[error("{} is no name of a datastore", shown(.name))]
     NoDatastore {
         /// As written.
         name: String,
@@ -80,6 +80,13 @@ pub enum PlaceError {
 pub enum Place {
     /// A blob or folder of this workspace.
     Blob(BlobPath),
+    /// A blob or folder of a datastore that was attached, if there is one of this name.
+    Attached {
+        /// The datastore, as written.
+        datastore: String,
+        /// Where it is once it was brought.
+        path: BlobPath,
+    },
     /// A version of an asset of this workspace.
     Asset {
         /// Its kind, when the address says it.
@@ -148,6 +155,18 @@ impl Places {
             None
         }
     }
+    /// The container that what is brought from an attached datastore lies in; `None` when there can be none of this name.
+    pub fn attached(&self, name: &str) -> Option<BlobPath> {
+        let legal = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+        if !legal || self.datastore(name).is_some() {
+            return None;
+        }
+        let digest = hex(&Sha256::digest(name.to_ascii_lowercase().as_bytes()));
+        BlobPath::new(&format!("{}d{}", self.prefix, &digest[..TAG]))
+    }
     /// The datastore that a path lies in and the path inside it.
     pub fn datastore_of<'p>(&self, path: &'p BlobPath) -> Option<(&'static str, &'p str)> {
         [(BLOBSTORE, &self.blobs), (ARTIFACTSTORE, &self.artifacts)]
@@ -170,7 +189,9 @@ impl Places {
     }
     /// Whether clients of this workspace may read and write the container.
     pub fn owns(&self, container: &str) -> bool {
-        container.starts_with(&self.prefix) && container != self.runs.as_str()
+        // what was brought from attached datastores is read by tasks alone
+        let inner = container.strip_prefix(&self.prefix);
+        inner.is_some_and(|inner| !inner.starts_with('d')) && container != self.runs.as_str()
     }
 
     /// Where an output of a job goes by default: `azureml/<job>/<output>`.
@@ -262,10 +283,16 @@ impl Places {
                 if let Some((s, g, w)) = &scope {
                     self.ours(text, s, g, w)?;
                 }
-                let container = self
-                    .datastore(&datastore)
-                    .ok_or(PlaceError::NoDatastore { name: datastore })?;
-                inside(container, &path).map(Place::Blob)
+                if let Some(container) = self.datastore(&datastore) {
+                    return inside(container, &path).map(Place::Blob);
+                }
+                let container =
+                    self.attached(&datastore)
+                        .ok_or_else(|| PlaceError::NoDatastore {
+                            name: datastore.clone(),
+                        })?;
+                let path = inside(&container, &path)?;
+                Ok(Place::Attached { datastore, path })
             }
             Reference::JobOutput { job, output, path } => Ok(Place::Output { job, output, path }),
         }
@@ -465,6 +492,24 @@ mod tests {
     }
 
     #[test]
+    fn an_attached_datastore_has_a_container_that_no_client_reads() {
+        let p = places();
+        let Ok(Place::Attached { datastore, path }) =
+            p.locate("azureml://datastores/Mine/paths/a/b")
+        else {
+            panic!("it is not one of the workspace's own")
+        };
+        assert_eq!(datastore, "Mine");
+        assert_eq!(Some(path), p.attached("mIne").and_then(|c| c.join("a/b")));
+        let container = p.attached("mine").unwrap();
+        assert!(container.as_str().len() <= 63 && !p.owns(container.as_str()));
+        assert_ne!(p.attached("mine"), p.attached("other"));
+        assert_eq!(p.attached("workspaceBlobStore"), None);
+        let at = format!("https://h/storage/zaffre/{container}/x");
+        assert!(p.locate(&at).is_err(), "its own address opens nothing");
+    }
+
+    #[test]
     fn every_other_address_is_refused_with_the_rule() {
         let p = places();
         let says = |text: &str| p.locate(text).unwrap_err().to_string();
@@ -488,7 +533,7 @@ mod tests {
         assert!(says(&format!("https://h/storage/zaffre/{}/%2e%2e/x", p.blobs())).contains("`..`"));
         assert!(says("azureml://datastores/workspaceblobstore/paths/a/../b").contains("`..`"));
         assert!(
-            says("azureml://datastores/nope/paths/a").contains("datastore nope does not exist")
+            says("azureml://datastores/no:pe/paths/a").contains("no:pe is no name of a datastore")
         );
         assert!(says("azureml:m@latest").contains("label latest"));
         assert!(says("azureml:m").contains("names no version"));

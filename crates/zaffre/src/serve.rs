@@ -9,6 +9,7 @@ mod folder;
 mod identity;
 mod listen;
 mod node;
+mod stores;
 mod tls;
 
 use crate::{
@@ -123,7 +124,10 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .with_kubeconfigs(folder.kubeconfigs())
     .with_seal(SealKey::new(folder.key("seal.key")?))
     .with_runs(runs)
+    .with_stores(stores::attach(&started.blobs, stores::folders(args)?))
+    .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
     .with_agents(key, doors(&started.kube));
+    started.blobs.ready();
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
@@ -177,6 +181,7 @@ struct Started {
     running: Loop,
     engine: Arc<engine_local::Local>,
     kube: Arc<Kube>,
+    blobs: Arc<store::Attached>,
     report: Vec<String>,
 }
 
@@ -209,9 +214,11 @@ fn start(
     let store = Arc::new(
         store::Sqlite::open(held).map_err(|error| cannot_start(held.path(), &error.into()))?,
     );
-    let blobs = Arc::new(
+    let own = Arc::new(
         store::Folder::open(held).map_err(|error| failed("the blobs cannot be opened", &error))?,
     );
+    let blobs = store::Attached::new(own);
+    let blobs = Arc::new(blobs.map_err(|error| failed("no thread for datastores", &error))?);
     let bell = port::Bell::new();
     let exe = std::env::current_exe()
         .map_err(|error| failed("this program's own file is unknown", &error))?;
@@ -235,7 +242,7 @@ fn start(
     let kube = Arc::new(kube(held, &blobs, agents, &bell)?);
     let parts = Parts {
         store: store.clone(),
-        blobs,
+        blobs: blobs.clone(),
         series: store,
         engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
         clock: Arc::new(port::Machine),
@@ -251,6 +258,7 @@ fn start(
         running,
         engine,
         kube,
+        blobs,
         report,
     })
 }
@@ -288,7 +296,7 @@ fn tracking(url: &str, authority: PathBuf, key: RunKey) -> Variables {
 /// The engine of attached clusters.
 fn kube(
     held: &Arc<store::DataFolder>,
-    blobs: &Arc<store::Folder>,
+    blobs: &Arc<store::Attached>,
     agents: Agents,
     bell: &port::Bell,
 ) -> Result<Kube, Failure> {

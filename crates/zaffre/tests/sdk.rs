@@ -91,8 +91,8 @@ fn flow(name: &str) {
 }
 
 /// Plays a program of `tests/sdk`, which must end well.
-fn program(name: &str, arguments: &[&std::path::Path]) {
-    let server = Server::start_with(&SEEDS_NODE);
+fn program(name: &str, flags: &[&str], arguments: &[&std::path::Path]) {
+    let server = Server::start_with(&[&SEEDS_NODE, flags].concat());
     let home = server.folder.join("python-home");
     fs::create_dir_all(&home).unwrap();
     let output = Command::new(python())
@@ -131,17 +131,21 @@ fn seed_001_written_with_the_sdk_scores_every_row_once() {
         )
         .unwrap();
     }
-    program("low_priority.py", &[hearts.path()]);
+    program("low_priority.py", &[], &[hearts.path()]);
 }
 
 #[test]
 fn seed_002_written_with_the_sdk_runs_as_its_instance_type_and_is_judged_by_it() {
-    program("instance_types.py", &[]);
+    program("instance_types.py", &[], &[]);
 }
 
 #[test]
 fn workspaces_datastores_computes_and_endpoints_have_their_classes() {
-    program("resources.py", &[]);
+    let rows = tempfile::tempdir().unwrap();
+    fs::create_dir(rows.path().join("in")).unwrap();
+    fs::write(rows.path().join("in/a.txt"), "in the folder").unwrap();
+    let folder = format!("rows={}", rows.path().display());
+    program("resources.py", &["--folder", &folder], &[]);
 }
 
 macro_rules! flows {

@@ -7,7 +7,11 @@ use axum::http::StatusCode;
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
 use std::sync::Arc;
-use wire::view;
+use wire::{
+    arm::{field::Field, link::Links},
+    places::Place,
+    view,
+};
 
 use super::{datastores, put, workspaces::page};
 use crate::{
@@ -93,11 +97,33 @@ pub(crate) async fn put_version(api: Arc<Api>, call: Call) -> Answer {
     let key = version_key(&api, &call)?;
     let body: Value = call.json()?;
     let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
-        Ok(put::as_sent(&key, call.text()?, &body, before)?)
+        let draft = put::as_sent(&key, call.text()?, &body, before)?;
+        on_a_datastore(&api, &key, &body)?;
+        Ok(draft)
     })
     .await?;
     let view = view::asset::version(&stored.document);
     Ok(stored.respond(&view))
+}
+
+/// A path in an attached datastore names one that is there.
+fn on_a_datastore(api: &Api, key: &DocKey, body: &Value) -> Result<(), Problem> {
+    let places = api.places(&key.workspace);
+    api.looking(|look| {
+        let links = Links {
+            places: &places,
+            look,
+        };
+        let p = Field::root(body).get("properties");
+        for name in ["modelUri", "dataUri", "codeUri"] {
+            let field = p.get(name);
+            let Some(text) = field.text()? else { continue };
+            if let Ok(Place::Attached { datastore, .. }) = places.locate(text) {
+                links.attached(&field, &datastore)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// DELETE a version. Files stay: another version or a running job may use them.

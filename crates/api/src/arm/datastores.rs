@@ -90,7 +90,28 @@ pub(crate) async fn put(api: Arc<Api>, call: Call) -> Answer {
     })
     .await?;
     let view = view::datastore::datastore(&stored.document);
-    Ok(stored.respond(&view))
+    let attached = attach(&api, &stored.document);
+    let response = stored.respond(&view);
+    Ok(match attached {
+        Ok(()) => response,
+        Err(why) => {
+            let told = format!("it is kept, but nothing is read from it: {why}");
+            put::warn(response, &[told])
+        }
+    })
+}
+
+/// Tells whoever brings files where those of a datastore are; why not, when they are not reached.
+pub(crate) fn attach(api: &Api, document: &Document) -> Result<(), String> {
+    let places = api.places(&document.key.workspace);
+    let name = document.key.path.as_str();
+    let Some(container) = places.attached(name) else {
+        return Ok(());
+    };
+    let body = put::body(document).map_err(|problem| problem.message)?;
+    let open = seal::opened(&api.seal, document, &body, &SECRETS);
+    let reach = wire::arm::datastore::reach(name, &open.map_err(|problem| problem.message)?);
+    (api.stores)(&container, Some(&reach.map_err(|invalid| invalid.message)?))
 }
 
 /// DELETE a datastore: detached. What it holds stays where it is.
@@ -102,9 +123,15 @@ pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
             call.param("n")
         )));
     }
+    let container = api.places(&key.workspace).attached(key.path.as_str());
     Ok(
         match put::remove(&api, key, None, condition::read(&call.headers)?).await? {
-            put::Removed::Now => reply::empty(StatusCode::OK),
+            put::Removed::Now => {
+                if let Some(Err(why)) = container.map(|c| (api.stores)(&c, None)) {
+                    tracing::warn!(why, "a datastore cannot be detached");
+                }
+                reply::empty(StatusCode::OK)
+            }
             put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),
         },
     )

@@ -253,6 +253,30 @@ pub(crate) fn group(api: &Arc<Api>, call: &Call) -> Answer {
     })))
 }
 
+/// GET what a workspace names beside itself: storage, vault, insights. All of them are this server.
+pub(crate) fn neighbour(api: &Arc<Api>, call: &Call) -> Answer {
+    let name = call.param("n");
+    if !name.eq_ignore_ascii_case(wire::places::ACCOUNT) {
+        return Err(Problem::missing(format!(
+            "resource {} does not exist",
+            wire::names::shown(name)
+        )));
+    }
+    let kind = call.path.split("/providers/").last().unwrap_or_default();
+    Ok(reply::ok(&json!({
+        "id": call.path,
+        "name": name,
+        "type": kind.rsplit_once('/').map_or(kind, |(kind, _)| kind),
+        "location": api.location,
+        "properties": {"provisioningState": "Succeeded"},
+    })))
+}
+
+/// DELETE it, as `delete_dependent_resources` of the SDK asks: no workspace has one of its own, so there is nothing to delete.
+pub(crate) fn delete_neighbour(_api: &Arc<Api>, _call: &Call) -> Answer {
+    Ok(reply::empty(StatusCode::NO_CONTENT))
+}
+
 /// A page of the documents of `kind` in the workspace of the request.
 pub(crate) fn page(
     workspace: &Arc<Workspace>,

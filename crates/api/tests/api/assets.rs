@@ -268,3 +268,22 @@ async fn writers_that_race_for_a_version_agree_on_one_path() {
         assert_eq!(stored["properties"]["dataUri"], winner.as_str());
     }
 }
+
+#[tokio::test]
+async fn an_environment_with_another_image_is_a_conflict_and_the_sdk_takes_the_next_version() {
+    let s = server();
+    let at = format!("{WS}/environments/env/versions/1");
+    let body =
+        |image: &str| json!({"properties": {"image": image, "environmentType": "usercreated"}});
+    let made = s.ask("PUT", &at, body("a")).await.is(201).json();
+    assert_eq!(made["properties"]["environmentType"], "UserCreated");
+    s.ask("PUT", &at, body("a")).await.is(200);
+    let refused = s.ask("PUT", &at, body("b")).await.is(409);
+    assert!(
+        refused
+            .message()
+            .contains("environment env:1 exists, and its image cannot be changed"),
+        "{}",
+        refused.message()
+    );
+}

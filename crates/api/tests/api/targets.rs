@@ -365,3 +365,89 @@ async fn datastores_come_in_pages() {
         ]
     );
 }
+
+#[tokio::test]
+async fn a_job_reads_from_an_attached_datastore_and_writes_to_none() {
+    let s = server();
+    s.batch().await;
+    let store = |properties: Value| json!({ "properties": properties });
+    let blob =
+        store(json!({"datastoreType": "AzureBlob", "accountName": "acc", "containerName": "c"}));
+    s.ask("PUT", &format!("{WS}/datastores/mine"), blob)
+        .await
+        .is(201);
+    let share =
+        store(json!({"datastoreType": "AzureFile", "accountName": "acc", "fileShareName": "f"}));
+    s.ask("PUT", &format!("{WS}/datastores/share"), share)
+        .await
+        .is(201);
+    let wrong = store(
+        json!({"datastoreType": "AzureBlob", "accountName": "acc", "containerName": "c",
+        "tags": {"zaffre.s3": "aws"}}),
+    );
+    let refused = s
+        .ask("PUT", &format!("{WS}/datastores/wrong"), wrong)
+        .await
+        .is(400);
+    assert!(
+        refused
+            .message()
+            .contains("zaffre.s3 is not known, known are zaffre.s3_endpoint"),
+        "{}",
+        refused.message()
+    );
+
+    let job = |input: &str, output: &str| {
+        let mut body = command_body("c01");
+        body["properties"]["command"] = json!("cat ${{inputs.a}} ${{outputs.o}}");
+        body["properties"]["inputs"] = json!({"a": {"jobInputType": "uri_folder", "uri": input}});
+        body["properties"]["outputs"] =
+            json!({"o": {"jobOutputType": "uri_folder", "uri": output}});
+        body
+    };
+    let own = "azureml://datastores/workspaceblobstore/paths/out/";
+    let mine = "azureml://datastores/mine/paths/in/";
+    for (name, input, output, status, message) in [
+        (
+            "j1",
+            "azureml://datastores/none/paths/x",
+            own,
+            404,
+            "datastore none does not exist",
+        ),
+        (
+            "j2",
+            "azureml://datastores/share/paths/x",
+            own,
+            400,
+            "is of type AzureFile: its files are not reached yet",
+        ),
+        (
+            "j3",
+            mine,
+            mine,
+            400,
+            "goes to datastore mine, which was attached: it is read, and not written yet",
+        ),
+    ] {
+        let refused = s
+            .ask("PUT", &format!("{WS}/jobs/{name}"), job(input, output))
+            .await
+            .is(status);
+        assert!(refused.message().contains(message), "{}", refused.message());
+    }
+    s.ask("PUT", &format!("{WS}/jobs/j4"), job(mine, own))
+        .await
+        .is(201);
+    s.running("j4").await;
+    s.engine.end("j4", 0);
+
+    let data = |uri: &str| json!({"properties": {"dataUri": uri, "dataType": "uri_folder"}});
+    s.ask("PUT", &format!("{WS}/data/d/versions/1"), data(mine))
+        .await
+        .is(201);
+    let missing = data("azureml://datastores/none/paths/x");
+    s.ask("PUT", &format!("{WS}/data/d/versions/2"), missing)
+        .await
+        .is(404);
+}

@@ -85,3 +85,18 @@ async fn a_template_of_the_sdk_makes_a_workspace() {
     let refused = s.ask("PUT", &path, wrong).await.is(400);
     assert_eq!(refused.code(), "NotSupported");
 }
+
+#[tokio::test]
+async fn what_a_workspace_names_beside_itself_is_this_server() {
+    let s = server();
+    let shown = s.get(WS).await.is(200).json();
+    for member in ["storageAccount", "keyVault", "applicationInsights"] {
+        let at = shown["properties"][member].as_str().unwrap();
+        let found = s.get(at).await.is(200).json();
+        assert_eq!(found["id"], at);
+        s.ask("DELETE", at, Value::Null).await.is(204);
+        s.get(at).await.is(200);
+        let other = at.replace("/zaffre", "/another");
+        s.get(&other).await.is(404);
+    }
+}

@@ -5,7 +5,12 @@
 //! U2 its silence means nothing: whoever expects it knows when its machine is gone, and says so (`Release`);
 //! U3 the tasks of a gang are prepared when all their pods have addresses, and begin together as everywhere (J1).
 
-use super::{Hub, PEER, Peer, nodes::Node, token};
+use super::{
+    Hub, Means, News, PEER, Peer,
+    nodes::Node,
+    tasks::{bring, far},
+    token,
+};
 use crate::{
     agent::folder_name,
     environment::recipe,
@@ -213,52 +218,71 @@ impl Hub {
             return;
         };
         entry.preparing = true;
-        let outcome = self.order_of_guest(task, held, addresses).map(Box::new);
-        self.prepared(task, outcome);
+        let far = far(&self.means.blobs, &held.spec);
+        if far.is_empty() {
+            let outcome = order_of_guest(&self.means, task, held, addresses).map(Box::new);
+            return self.prepared(task, outcome);
+        }
+        let (shared, means) = (self.shared.clone(), self.means.clone());
+        let (task, held) = (task.clone(), held.clone());
+        let work = move || {
+            let tell = |what: &str| {
+                shared.news(News::Preparing(task.clone(), what.to_owned()));
+            };
+            let order = bring(&means.blobs, &far, &tell)
+                .and_then(|()| order_of_guest(&means, &task, &held, addresses).map(Box::new));
+            shared.news(News::Prepared(task.clone(), order));
+        };
+        if let Err(e) = std::thread::Builder::new()
+            .name("datastore".into())
+            .spawn(work)
+        {
+            tracing::error!("what lies elsewhere cannot be brought: {e}");
+        }
     }
+}
 
-    fn order_of_guest(
-        &self,
-        task: &TaskId,
-        held: &Held,
-        addresses: Vec<Address>,
-    ) -> Result<crate::protocol::Order, String> {
-        let (placement, spec) = (&held.placement, &held.spec);
-        if matches!(spec.program, Program::Pool(_)) && placement.place.pod().is_some() {
-            return Err("batch deployments run on the nodes of a cluster".to_owned());
-        }
-        let model = spec
-            .model
-            .as_ref()
-            .and_then(|m| self.means.blobs.local(&m.source));
-        let recipe = recipe::of(spec, model.as_deref())?;
-        let mut notes = recipe.notes;
-        if let Some(python) = recipe.python {
-            notes.push(format!(
-                "Python {python} is asked for: the image's own is taken"
-            ));
-        }
-        if let (Some(image), Place::On(_)) = (&spec.environment.image, &placement.place) {
-            notes.push(format!(
-                "image {image} is asked for: the node has its own, and its Python is taken"
-            ));
-        }
-        let limits = match &placement.place {
-            Place::Matching(pod) => &pod.limits,
-            Place::On(_) => &spec.limits,
-        };
-        let gpus = limits.devices.get(GPU).copied();
-        let given = resolve::Given {
-            blobs: &self.means.blobs,
-            python: PathBuf::from("python3"), // the agent finds the image's
-            notes,
-            runtime: Path::new(""), // it has its own
-            shims: Path::new(""),
-            variables: self.means.variables.of(&task.job),
-            addresses,
-            gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
-            mirror: Some(&mirror(task)),
-        };
-        resolve::order(task, placement, spec, given)
+fn order_of_guest(
+    means: &Means,
+    task: &TaskId,
+    held: &Held,
+    addresses: Vec<Address>,
+) -> Result<crate::protocol::Order, String> {
+    let (placement, spec) = (&held.placement, &held.spec);
+    if matches!(spec.program, Program::Pool(_)) && placement.place.pod().is_some() {
+        return Err("batch deployments run on the nodes of a cluster".to_owned());
     }
+    let model = spec
+        .model
+        .as_ref()
+        .and_then(|m| means.blobs.local(&m.source));
+    let recipe = recipe::of(spec, model.as_deref())?;
+    let mut notes = recipe.notes;
+    if let Some(python) = recipe.python {
+        notes.push(format!(
+            "Python {python} is asked for: the image's own is taken"
+        ));
+    }
+    if let (Some(image), Place::On(_)) = (&spec.environment.image, &placement.place) {
+        notes.push(format!(
+            "image {image} is asked for: the node has its own, and its Python is taken"
+        ));
+    }
+    let limits = match &placement.place {
+        Place::Matching(pod) => &pod.limits,
+        Place::On(_) => &spec.limits,
+    };
+    let gpus = limits.devices.get(GPU).copied();
+    let given = resolve::Given {
+        blobs: &means.blobs,
+        python: PathBuf::from("python3"), // the agent finds the image's
+        notes,
+        runtime: Path::new(""), // it has its own
+        shims: Path::new(""),
+        variables: means.variables.of(&task.job),
+        addresses,
+        gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
+        mirror: Some(&mirror(task)),
+    };
+    resolve::order(task, placement, spec, given)
 }

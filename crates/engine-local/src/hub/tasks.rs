@@ -10,9 +10,10 @@ use crate::{
     resolve,
 };
 use model::{
-    Mailbox, NodeId, Parcel, Phase, Place, Ranges, TaskId, TaskSeen, TaskSpec,
-    engine::{Exit, Placement},
+    BlobPath, Mailbox, NodeId, Parcel, Phase, Place, Ranges, TaskId, TaskSeen, TaskSpec,
+    engine::{Exit, InputSpec, Placement, Program},
 };
+use port::Blobs;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 /// A task as the hub knows it.
@@ -259,7 +260,10 @@ impl Hub {
             .model
             .as_ref()
             .and_then(|m| means.blobs.local(&m.source));
-        if let Some(prepared) = means.environments.ready(&spec, model.as_deref()) {
+        let far = far(&means.blobs, &spec);
+        if far.is_empty()
+            && let Some(prepared) = means.environments.ready(&spec, model.as_deref())
+        {
             let order = prepared.and_then(|p| resolve(p, &means));
             return self.prepared(task, order);
         }
@@ -268,9 +272,8 @@ impl Hub {
             let tell = |what: &str| {
                 shared.news(News::Preparing(task.clone(), what.to_owned()));
             };
-            let order = means
-                .environments
-                .build(&spec, model.as_deref(), &tell)
+            let order = bring(&means.blobs, &far, &tell)
+                .and_then(|()| means.environments.build(&spec, model.as_deref(), &tell))
                 .and_then(|p| resolve(p, &means));
             shared.news(News::Prepared(task.clone(), order));
         };
@@ -497,4 +500,34 @@ impl Hub {
             entry.sent_forget = true;
         }
     }
+}
+
+/// What a task reads that lies elsewhere, and has to be brought.
+pub(super) fn far(blobs: &Arc<dyn Blobs>, spec: &TaskSpec) -> Vec<BlobPath> {
+    let inputs = spec.inputs.values().filter_map(|input| match input {
+        InputSpec::Path { source, .. } => Some(source),
+        InputSpec::Literal(_) => None,
+    });
+    let pool = match &spec.program {
+        Program::Pool(pool) => Some(&pool.root),
+        Program::Command { .. } => None,
+    };
+    let model = spec.model.as_ref().map(|m| &m.source);
+    let all = inputs.chain(&spec.code).chain(model).chain(pool);
+    all.filter(|path| blobs.is_far(path)).cloned().collect()
+}
+
+/// Brings it; beside the loop, since it takes as long as it takes.
+pub(super) fn bring(
+    blobs: &Arc<dyn Blobs>,
+    far: &[BlobPath],
+    tell: &dyn Fn(&str),
+) -> Result<(), String> {
+    for path in far {
+        tell(&format!("bringing {path} from its datastore"));
+        blobs
+            .bring(path)
+            .map_err(|error| format!("{path} cannot be brought from its datastore: {error}"))?;
+    }
+    Ok(())
 }

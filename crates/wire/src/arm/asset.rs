@@ -144,7 +144,7 @@ pub fn data_type(field: &Field<'_>) -> Result<DataType, Invalid> {
 fn uri(places: &Places, field: &Field<'_>) -> Result<(), Invalid> {
     let text = field.need_text()?;
     match places.locate(text) {
-        Ok(Place::Blob(_) | Place::Output { .. }) => Ok(()),
+        Ok(Place::Blob(_) | Place::Attached { .. } | Place::Output { .. }) => Ok(()),
         Ok(Place::Asset { .. }) => Err(field.refuse(format!(
             "is `{}`, an asset; an asset lies at a path",
             shown(text)
@@ -217,6 +217,17 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
             (Some(a), Some(b)) if kind == Kind::Component => component::same(a, b),
             (a, b) => a == b,
         };
+        if !same && kind == Kind::Environment {
+            // 409 makes the SDK, which tries the newest version first, go on with the next one
+            return Err(Invalid::conflict(
+                is.path(),
+                format!(
+                    "environment {} exists, and its {key} cannot be changed",
+                    before.key.path.as_str().replacen('/', ":", 1)
+                ),
+            )
+            .hint("create a new version"));
+        }
         if !same {
             return Err(Invalid::user(is.path(), "Asset paths cannot be updated.")
                 .hint("create a new version"));

@@ -19,6 +19,158 @@ pub const SECRETS: [&str; 4] = [
     "/properties/credentials/secrets/certificate",
 ];
 
+/// The tag of an `AzureBlob` datastore that is a bucket of S3: the address of its server, or `aws`. `accountName` is the id of
+/// the access key, `containerName` the bucket, the account key the secret.
+pub const S3_ENDPOINT: &str = "zaffre.s3_endpoint";
+/// The tag with its region.
+pub const S3_REGION: &str = "zaffre.s3_region";
+/// The tag of an `AzureBlob` datastore that is a folder of the server's machine: the name that the server was started with.
+pub const FOLDER: &str = "zaffre.folder";
+/// Region of a bucket that names none.
+const DEFAULT_REGION: &str = "us-east-1";
+/// Where Azure's storage is, when nothing is said.
+const AZURE: &str = "core.windows.net";
+
+/// Where the files of a datastore are, and what opens them.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// A container of Azure Blob storage.
+    Azure {
+        /// Address that containers follow.
+        endpoint: String,
+        /// Account.
+        account: String,
+        /// Container.
+        container: String,
+        /// What opens it.
+        opens: Opens,
+    },
+    /// A bucket of S3.
+    S3 {
+        /// Address; `None` is AWS itself.
+        endpoint: Option<String>,
+        /// Region.
+        region: String,
+        /// Bucket.
+        bucket: String,
+        /// Id and secret of the access key; `None` when the bucket is open.
+        key: Option<(String, String)>,
+    },
+    /// A folder that the server's owner gave this name.
+    Folder {
+        /// The name.
+        name: String,
+    },
+}
+
+/// What opens a container of Azure Blob storage.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Opens {
+    /// It is open.
+    Nothing,
+    /// The key of the account.
+    Key(String),
+    /// A shared access signature.
+    Sas(String),
+}
+
+/// Where the files of a datastore are whose secrets are open in `body`; a refusal when they are not reached yet.
+pub fn reach(name: &str, body: &Value) -> Result<Reach, Invalid> {
+    let p = Field::root(body).get("properties");
+    let kind = p.get("datastoreType");
+    if StoreType::of(body) != Some(StoreType::AzureBlob) {
+        let word = StoreType::of(body).map_or("", StoreType::word);
+        return Err(Invalid::unsupported(
+            kind.path(),
+            format!(
+                "datastore {} is of type {word}: its files are not reached yet, those of AzureBlob are",
+                shown(name)
+            ),
+        ));
+    }
+    let tags = p.get("tags");
+    if let Some(folder) = tags.get(FOLDER).text()? {
+        return Ok(Reach::Folder {
+            name: folder.to_owned(),
+        });
+    }
+    let secrets = p.get("credentials").get("secrets");
+    let account = p.get("accountName").need_text()?.to_owned();
+    let container = p.get("containerName").need_text()?.to_owned();
+    if let Some(endpoint) = tags.get(S3_ENDPOINT).text()? {
+        let secret = secrets.get("key").text()?;
+        return Ok(Reach::S3 {
+            endpoint: (!endpoint.eq_ignore_ascii_case("aws")).then(|| endpoint.to_owned()),
+            region: tags
+                .get(S3_REGION)
+                .text()?
+                .unwrap_or(DEFAULT_REGION)
+                .to_owned(),
+            bucket: container,
+            key: secret.map(|secret| (account, secret.to_owned())),
+        });
+    }
+    let opens = match Credential::of(body) {
+        Credential::None => Opens::Nothing,
+        Credential::AccountKey => Opens::Key(secrets.get("key").need_text()?.to_owned()),
+        Credential::Sas => Opens::Sas(secrets.get("sasToken").need_text()?.to_owned()),
+        other => {
+            return Err(Invalid::unsupported(
+                p.get("credentials").path(),
+                format!(
+                    "datastore {} is opened by {}: accounts keys, signatures and open containers are reached",
+                    shown(name),
+                    other.word()
+                ),
+            ));
+        }
+    };
+    let protocol = p.get("protocol").text()?.unwrap_or("https");
+    // an account with a path in it is an address: a storage that is none of Azure's, as this server's own is (wire §7)
+    let endpoint = if account.contains('/') {
+        format!("{protocol}://{}", account.trim_end_matches('/'))
+    } else {
+        let suffix = p.get("endpoint").text()?.unwrap_or(AZURE);
+        format!("{protocol}://{account}.blob.{suffix}")
+    };
+    let account = account.trim_end_matches('/').rsplit('/').next();
+    Ok(Reach::Azure {
+        endpoint,
+        account: account.unwrap_or_default().to_owned(),
+        container,
+        opens,
+    })
+}
+
+/// Our tags on a datastore.
+fn ours(p: &Field<'_>, kind: StoreType) -> Result<(), Invalid> {
+    let tags = p.get("tags").maybe_object()?;
+    tags.known_only("zaffre.", &[S3_ENDPOINT, S3_REGION, FOLDER])?;
+    let (s3, folder) = (tags.get(S3_ENDPOINT), tags.get(FOLDER));
+    let any = [&s3, &folder].into_iter().find(|tag| tag.value().is_some());
+    if let (Some(tag), true) = (any, kind != StoreType::AzureBlob) {
+        return Err(tag.refuse(format!(
+            "is a tag of AzureBlob datastores, and this one is {}",
+            kind.word()
+        )));
+    }
+    if s3.value().is_some() && folder.value().is_some() {
+        return Err(folder.refuse("and zaffre.s3_endpoint exclude each other"));
+    }
+    if let Some(endpoint) = s3.text()? {
+        let known = endpoint.eq_ignore_ascii_case("aws")
+            || endpoint.starts_with("https://")
+            || endpoint.starts_with("http://");
+        if !known {
+            return Err(s3.refuse(format!(
+                "is `{}`, expected the address of a server, or aws",
+                shown(endpoint)
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Azure's limit on the name of a datastore.
 const MAX_NAME: usize = 255;
 
@@ -156,6 +308,7 @@ pub fn datastore(
     p.get("tags").texts(warnings)?;
     p.get("properties").maybe_object()?;
     credentials(&p.get("credentials"))?;
+    ours(&p, kind)?;
     if let Some(before) = before {
         let old = super::link::body(before)?;
         if let Some(was) = StoreType::of(&old)

@@ -6,7 +6,7 @@
 use super::{
     Invalid,
     asset::{self, DataType, ModelType, document_kind},
-    compute,
+    compute, datastore,
     field::Field,
     instance,
     job::named_compute,
@@ -222,9 +222,34 @@ impl<'a> Links<'a> {
     }
 
     fn locate(&self, field: &Field<'_>, text: &str) -> Result<Place, Invalid> {
-        self.places
+        let place = self
+            .places
             .locate(text)
-            .map_err(|e| field.refuse(format!("cannot be used: {e}")))
+            .map_err(|e| field.refuse(format!("cannot be used: {e}")))?;
+        let Place::Attached { datastore, path } = place else {
+            return Ok(place);
+        };
+        self.attached(field, &datastore)?;
+        Ok(Place::Blob(path))
+    }
+
+    /// A datastore that was attached is there, and of a kind whose files are reached.
+    pub fn attached(&self, field: &Field<'_>, name: &str) -> Result<(), Invalid> {
+        let workspace = self.places.workspace();
+        let found = (self.look)(&DocKey::new(workspace, Kind::Datastore, name));
+        let document = found.ok_or_else(|| {
+            Invalid::not_found(
+                "ResourceNotFound",
+                field.path(),
+                format!(
+                    "datastore {} does not exist in workspace {}",
+                    shown(name),
+                    workspace.name
+                ),
+            )
+            .hint("`zaffre datastore list` shows what there is")
+        })?;
+        datastore::reach(name, &body(&document)?).map(drop)
     }
 
     /// The blob or folder that `text` means; a bare asset name is one of `kind`.
@@ -246,7 +271,7 @@ impl<'a> Links<'a> {
         let mut found_kind = None;
         for _ in 0..MAX_STEPS {
             match self.locate(field, &text)? {
-                Place::Blob(path) => {
+                Place::Blob(path) | Place::Attached { path, .. } => {
                     return Ok(Found {
                         path,
                         kind: found_kind,
@@ -408,6 +433,12 @@ impl<'a> Links<'a> {
 
     /// Where a user wants output to go: a path of a datastore that takes blobs, nothing else.
     pub fn target(&self, field: &Field<'_>, text: &str) -> Result<BlobPath, Invalid> {
+        if let Ok(Place::Attached { datastore, .. }) = self.places.locate(text) {
+            return Err(field.unsupported(format!(
+                "goes to datastore {}, which was attached: it is read, and not written yet",
+                shown(&datastore)
+            )));
+        }
         match self.locate(field, text)? {
             Place::Blob(path) if self.places.datastore_of(&path).is_some() => {
                 if path.as_str() == path.container() {
@@ -415,12 +446,13 @@ impl<'a> Links<'a> {
                 }
                 Ok(path)
             }
-            Place::Blob(_) | Place::Asset { .. } | Place::Output { .. } => {
-                Err(field.refuse(format!(
-                    "is `{}`; output goes to azureml://datastores/D/paths/P",
-                    shown(text)
-                )))
-            }
+            Place::Blob(_)
+            | Place::Attached { .. }
+            | Place::Asset { .. }
+            | Place::Output { .. } => Err(field.refuse(format!(
+                "is `{}`; output goes to azureml://datastores/D/paths/P",
+                shown(text)
+            ))),
         }
     }
 

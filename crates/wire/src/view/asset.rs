@@ -1,5 +1,6 @@
 //! Versions of assets and their containers.
 
+use super::canonical::word;
 use super::envelope::{fill, properties, resource, sent, system_data};
 use crate::{
     arm::{
@@ -59,9 +60,13 @@ pub fn version(document: &Document) -> Value {
         }
         Kind::Environment => {
             fill(&mut p, "environmentType", json!("UserCreated"));
+            word(&mut p, "environmentType", &["UserCreated", "Curated"]);
             p.insert("osType".into(), json!("Linux"));
         }
-        Kind::Data => fill(&mut p, "dataType", json!("uri_folder")),
+        Kind::Data => {
+            fill(&mut p, "dataType", json!("uri_folder"));
+            word(&mut p, "dataType", &["uri_file", "uri_folder", "mltable"]);
+        }
         Kind::Workspace
         | Kind::Compute
         | Kind::Datastore

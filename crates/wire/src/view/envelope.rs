@@ -100,6 +100,7 @@ pub fn resource_of(
     );
     whole.insert("systemData".into(), system_data(document));
     whole.append(&mut out);
+    super::canonical::identity(&mut whole);
     whole.insert("properties".into(), Value::Object(properties));
     Value::Object(whole)
 }

@@ -306,6 +306,7 @@ pub fn job(site: &Site, job: &Job<'_>) -> Value {
     fill(&mut p, "inputs", json!({}));
     fill(&mut p, "isArchived", json!(false));
     if kind == "Command" {
+        super::canonical::job(&mut p);
         fill(&mut p, "environmentVariables", json!({}));
         fill(&mut p, "resources", json!({"properties": {}}));
         if let Some(resources) = p.get_mut("resources").and_then(Value::as_object_mut) {

@@ -7,6 +7,7 @@
 
 pub mod asset;
 pub mod batch;
+pub mod canonical;
 pub mod compute;
 pub mod datastore;
 pub mod envelope;
