@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-use crate::{Api, Scheme, problem::Problem, query::Query, route::Route};
+use crate::{Api, Scheme, identity::Caller, problem::Problem, query::Query, route::Route};
 
 /// Longest name in a path; the longest that any kind of resource allows is 255.
 const MAX_NAME_BYTES: usize = 260;
@@ -29,7 +29,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    fn of(parts: &Parts) -> Result<Base, Problem> {
+    pub fn of(parts: &Parts) -> Result<Base, Problem> {
         let host = parts
             .headers
             .get(axum::http::header::HOST)
@@ -64,6 +64,8 @@ pub(crate) struct Call {
     pub path: String,
     /// Empty where the route streams.
     pub body: Bytes,
+    /// Who asks, where the route or its handler wants to know.
+    pub caller: Option<Caller>,
     params: Vec<(&'static str, String)>,
 }
 
@@ -76,6 +78,7 @@ impl Call {
             params: params(route.template, uri.path())?,
             headers: parts.headers,
             body: Bytes::new(),
+            caller: None,
         })
     }
 

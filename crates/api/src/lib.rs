@@ -11,6 +11,7 @@ mod arm;
 mod blob;
 mod call;
 mod condition;
+mod identity;
 mod kept;
 mod kube;
 mod paging;
@@ -25,6 +26,7 @@ mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
+pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use plane::mlflow::RunKey;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
@@ -69,6 +71,7 @@ impl Scheme {
 pub struct Api {
     control: Control,
     token: TokenDigest,
+    identities: Identities,
     sas: SasKey,
     location: String,
     /// Workspaces known to exist; they are never removed.
@@ -118,9 +121,12 @@ impl Api {
             .entry(home.clone())
             .or_insert_with(|| Arc::new(Places::of(home)));
         let turns = control.turns();
+        let identities = Identities::fleeting();
+        identities.read(&control)?;
         Ok(Api {
             control,
             token,
+            identities,
             sas,
             location: location.to_owned(),
             workspaces: RwLock::new(workspaces),
@@ -145,6 +151,13 @@ impl Api {
     ) -> Self {
         self.room = Box::new(room);
         self
+    }
+
+    /// Signs tokens with keys that outlive this process. Reads who there is, so it blocks.
+    pub fn with_identities(mut self, identities: Identities) -> Result<Self, StoreError> {
+        identities.read(&self.control)?;
+        self.identities = identities;
+        Ok(self)
     }
 
     /// Lets agents in whose credentials `key` has signed.
@@ -174,14 +187,6 @@ impl Api {
     /// The run whose credential the headers carry.
     fn run_of(&self, headers: &HeaderMap) -> Option<JobId> {
         self.runs.as_ref()?.run(headers)
-    }
-
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        self.token.admits(
-            headers
-                .get(axum::http::header::AUTHORIZATION)
-                .map(|v| v.as_bytes()),
-        )
     }
 
     /// The workspace spelled as first written, if it exists.
@@ -229,13 +234,14 @@ impl Api {
         }
     }
 
-    /// Whether a container belongs to a workspace.
-    fn owns(&self, container: &str) -> bool {
+    /// The workspace that a container belongs to.
+    fn owner(&self, container: &str) -> Option<Arc<Workspace>> {
         let known = self
             .workspaces
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|places| places.owns(container))
+        let mut all = known.iter();
+        all.find_map(|(w, places)| places.owns(container).then(|| w.clone()))
     }
 
     /// The document of a step, a trial, a pipeline or a sweep with where its outputs lie: its run knows, not the document.

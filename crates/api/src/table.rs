@@ -8,10 +8,10 @@ use crate::{
         assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
         workspaces,
     },
-    blob, kube,
+    blob, identity, kube,
     plane::{data, history, mlflow, open},
     route::{
-        Guard::{self, Agent, Blob, Kube, Open, Run, Token},
+        Guard::{self, Agent, Blob, Kube, Open, Own, Run, Signed, Token},
         Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
         Route,
     },
@@ -52,6 +52,12 @@ macro_rules! act {
     };
 }
 
+/// The role assignments at a scope, or one of them.
+macro_rules! roles {
+    ($scope:literal $(, $one:literal)?) => {
+        concat!($scope, "/providers/Microsoft.Authorization/roleAssignments" $(, $one)?)
+    };
+}
 /// A path of the Kubernetes part.
 macro_rules! kube {
     ($rest:literal) => {
@@ -95,6 +101,45 @@ pub const ROUTES: &[Route] = &[
     row(GET, "/health", "zaffre/health/read", Open, Now(open::health)),
     row(GET, "/metadata/endpoints", "zaffre/metadata/read", Open, Now(open::metadata)),
     row(GET, "/discovery", "zaffre/discovery/read", Open, Now(open::discovery)),
+
+    // signing in; a tenant is a word of the client's
+    row(GET, "/{tenant}/.well-known/openid-configuration", "zaffre/identity/read", Open, Now(identity::configuration)),
+    row(GET, "/{tenant}/v2.0/.well-known/openid-configuration", "zaffre/identity/read", Open, Now(identity::configuration)),
+    row(GET, "/{tenant}/discovery/v2.0/keys", "zaffre/identity/read", Open, Now(identity::jwks)),
+    row(POST, "/{tenant}/oauth2/token", "zaffre/identity/token/action", Own, Ask(|a, c| Box::pin(identity::token(a, c)))),
+    row(POST, "/{tenant}/oauth2/v2.0/token", "zaffre/identity/token/action", Own, Ask(|a, c| Box::pin(identity::token(a, c)))),
+    row(POST, "/{tenant}/oauth2/v2.0/devicecode", "zaffre/identity/device/action", Own, Now(identity::device_begin)),
+    row(GET, "/devicelogin", "zaffre/identity/read", Open, Now(identity::device_page)),
+    row(POST, "/devicelogin", "zaffre/identity/device/action", Own, Ask(|a, c| Box::pin(identity::device_submit(a, c)))),
+    row(POST, "/devicelogin/approve", "zaffre/identity/device/action", Signed, Now(identity::approve)),
+    row(GET, "/msi/token", "zaffre/identity/token/read", Own, Now(identity::managed)),
+
+    // identities and roles
+    row(GET, "/identities", "Microsoft.Authorization/identities/read", Token, Now(identity::identities)),
+    row(GET, "/identities/{n}", "Microsoft.Authorization/identities/read", Token, Now(identity::identity)),
+    row(PUT, "/identities/{n}", "Microsoft.Authorization/identities/write", Token, Ask(|a, c| Box::pin(identity::create(a, c)))),
+    row(DELETE, "/identities/{n}", "Microsoft.Authorization/identities/delete", Token, Ask(|a, c| Box::pin(identity::remove(a, c)))),
+    row(POST, "/identities/{n}/rotate", "Microsoft.Authorization/identities/write", Token, Ask(|a, c| Box::pin(identity::rotate(a, c)))),
+    row(GET, roles!(""), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
 
     // workspaces
     row(GET, "/subscriptions/{s}/resourceGroups/{g}", "Microsoft.Resources/subscriptions/resourceGroups/read", Token, Now(workspaces::group)),
@@ -265,6 +310,17 @@ mod tests {
             .filter(|r| r.guard == Open)
             .map(|r| r.template)
             .collect();
-        assert_eq!(open, ["/health", "/metadata/endpoints", "/discovery"]);
+        assert_eq!(
+            open,
+            [
+                "/health",
+                "/metadata/endpoints",
+                "/discovery",
+                "/{tenant}/.well-known/openid-configuration",
+                "/{tenant}/v2.0/.well-known/openid-configuration",
+                "/{tenant}/discovery/v2.0/keys",
+                "/devicelogin",
+            ]
+        );
     }
 }

@@ -20,6 +20,7 @@ mod tolerate;
 mod trouble;
 mod watch;
 
+pub use name::pod as pod_name;
 pub use pod::RUN_AS;
 pub use shared::Shared;
 

@@ -1,6 +1,7 @@
 //! Names in the cluster: of pods, label values, nodes of the agents.
 //!
-//! N1 a task has one pod name for ever, and two tasks of a workspace never share one: creating it is idempotent by its name.
+//! N1 a task has one pod name for ever, and shares it with no other, whatever its workspace, compute or server: making its pod
+//!    is idempotent by the name, and a namespace may be shared. The digest sees to that; people read what is around it.
 
 use crate::record::Key;
 use model::{NodeId, TaskId};
@@ -8,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 /// Longest pod name that is also a host name and a label value.
 const LONGEST: usize = 63;
-/// Hex digits that tell apart what sanitising made equal.
+/// Hex digits that tell apart what has the same name otherwise.
 const DIGITS: usize = 8;
 
 /// The first hex digits of a digest.
@@ -21,37 +22,31 @@ pub fn digest(text: &str, digits: usize) -> String {
     out
 }
 
-/// `<run>-<attempt>-<rank>`; with a digest when the run's name is no DNS-1123 label as it stands, or too long (N1).
-pub fn pod(task: &TaskId) -> String {
-    let run = task.job.name();
-    let tail = format!("{}-{}", task.attempt.0, task.index);
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let whole = format!("{run}-{tail}");
-    if run.chars().all(legal) && !run.starts_with('-') && !run.is_empty() && whole.len() <= LONGEST
-    {
-        return whole;
-    }
-    let hash = digest(&run.to_ascii_lowercase(), DIGITS);
-    let run = clean(run, LONGEST - tail.len() - hash.len() - 2);
-    format!("{run}-{hash}-{tail}")
+/// The pod of whatever it is: `<run>-<digest>-<attempt>-<rank>` for a task, `<cluster>-<digest>-n<ordinal>-<incarnation>` for
+/// a node (N1).
+pub fn of(server: &str, key: &Key) -> String {
+    let (whole, stem, tail) = match key {
+        Key::Task(task) => (
+            serde_json::to_string(&task.job),
+            task.job.name(),
+            format!("{}-{}", task.attempt.0, task.index),
+        ),
+        Key::Node(node) => (
+            serde_json::to_string(&node.compute),
+            node.compute.name(),
+            format!("n{}-{}", node.ordinal, node.incarnation),
+        ),
+    };
+    let whole = whole.expect("ids can be written").to_ascii_lowercase();
+    let hash = digest(&format!("{server}{whole}"), DIGITS);
+    let tail = format!("{hash}-{tail}");
+    let stem = clean(stem, LONGEST - tail.len() - 1);
+    format!("{stem}-{tail}")
 }
 
-/// The pod of a node: `<cluster>-<digest>-n<ordinal>-<incarnation>`. The digest tells clusters of one name apart that are of
-/// different workspaces.
-fn pod_of_node(node: &NodeId) -> String {
-    let whole = serde_json::to_string(&node.compute).expect("ids can be written");
-    let hash = digest(&whole.to_ascii_lowercase(), DIGITS);
-    let tail = format!("{hash}-n{}-{}", node.ordinal, node.incarnation);
-    let cluster = clean(node.compute.name(), LONGEST - tail.len() - 1);
-    format!("{cluster}-{tail}")
-}
-
-/// The pod of whatever it is.
-pub fn of(key: &Key) -> String {
-    match key {
-        Key::Task(task) => pod(task),
-        Key::Node(node) => pod_of_node(node),
-    }
+/// The pod of a task that the server of this id makes.
+pub fn pod(server: &str, task: &TaskId) -> String {
+    of(server, &Key::Task(task.clone()))
 }
 
 /// What of a name may stand in the name of a pod; never empty.
@@ -111,20 +106,34 @@ mod tests {
     use super::*;
     use model::{Attempt, JobId, Workspace};
 
-    fn named(run: &str, attempt: u32, index: u32) -> String {
-        pod(&TaskId {
-            job: JobId::new(&Workspace::new("s", "g", "w"), run),
+    fn task(workspace: &str, run: &str, attempt: u32, index: u32) -> TaskId {
+        TaskId {
+            job: JobId::new(&Workspace::new("s", "g", workspace), run),
             index,
             attempt: Attempt(attempt),
-        })
+        }
+    }
+
+    fn named(run: &str, attempt: u32, index: u32) -> String {
+        pod("one", &task("w", run, attempt, index))
     }
 
     #[test]
     fn n1_names_are_legal_and_differ() {
-        assert_eq!(named("train", 1, 0), "train-1-0");
-        assert_eq!(
-            named("Train", 1, 0),
-            "train-94f3f2a2-1-0".replace("94f3f2a2", &digest("train", 8))
+        let name = named("train", 1, 0);
+        assert!(
+            name.starts_with("train-") && name.ends_with("-1-0"),
+            "{name}"
+        );
+        assert_ne!(
+            name,
+            pod("one", &task("v", "train", 1, 0)),
+            "another workspace"
+        );
+        assert_ne!(
+            name,
+            pod("two", &task("w", "train", 1, 0)),
+            "another server"
         );
         assert_ne!(named("a_b", 1, 0), named("a-b", 1, 0));
         assert_ne!(named("a_b", 1, 0), named("a.b", 1, 0));

@@ -176,7 +176,7 @@ fn metadata(
     };
     let whole = id.1.expect("ids can be written");
     ObjectMeta {
-        name: Some(name::of(key)),
+        name: Some(name::of(&settings.server, key)),
         namespace: Some(settings.namespace.clone()),
         labels: Some(labels),
         annotations: Some(BTreeMap::from([(id.0.to_owned(), whole)])),
@@ -248,7 +248,8 @@ pub fn node(node: &NodeId, spec: &NodeSpec, settings: &Settings) -> Result<Pod, 
     let metadata = metadata(&key, &place.compute, &own, settings);
     let whole = |percent: u64| Resources {
         cpu: MilliCpu(u64::from(spec.size.cores) * 10 * percent),
-        memory: Bytes(spec.size.memory.0 / 100 * percent),
+        // Whole mebibytes, which people read.
+        memory: Bytes(((spec.size.memory.0 >> 20) * percent / 100) << 20),
         devices: [(GPU.into(), spec.size.gpus)]
             .into_iter()
             .filter(|(_, gpus)| *gpus > 0)

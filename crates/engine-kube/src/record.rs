@@ -102,7 +102,7 @@ impl Records {
     fn path(&self, key: &Key) -> PathBuf {
         let whole = serde_json::to_string(key).expect("ids can be written");
         let whole = name::digest(&whole.to_ascii_lowercase(), 16);
-        self.0.join(format!("{}.{whole}.json", name::of(key)))
+        self.0.join(format!("{}.{whole}.json", name::of("", key)))
     }
 
     /// Writes one (R1).

@@ -3,9 +3,9 @@
 
 mod support;
 
-use model::{Exit, Phase};
+use model::{Action, Exit, NodeSeen, Phase, Time};
 use serde_json::json;
-use support::{Api, Rig, task};
+use support::{Api, Rig, node, pod_of, task};
 
 #[test]
 fn a_cluster_is_seen_with_its_machines_pods_and_types() {
@@ -140,7 +140,7 @@ fn a_pod_is_made_once_whatever_the_server_answers() {
         |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
     );
     rig.start(&id);
-    assert_eq!(api.made("train-1-0"), 1);
+    assert_eq!(api.made(&pod_of(&id)), 1);
     assert!(
         api.fastest_ten() >= std::time::Duration::from_millis(900),
         "at most ten requests a second while it fails"
@@ -165,24 +165,24 @@ fn what_refuses_a_pod_is_told_until_it_does_not() {
         &id,
         |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
     );
-    assert_eq!(api.made("train-1-0"), 1);
+    assert_eq!(api.made(&pod_of(&id)), 1);
 }
 
 #[test]
 fn a_strangers_pod_of_the_same_name_ends_the_task_and_stays() {
     let api = Api::start();
     api.node("n1", "4");
-    api.foreign_pod("azureml", "train-1-0", "n1", "1");
+    let id = task("train", 1);
+    api.foreign_pod("azureml", &pod_of(&id), "n1", "1");
     let rig = Rig::new(&api);
     rig.wait_cluster(|c| c.machines.len() == 1);
-    let id = task("train", 1);
     rig.start(&id);
     rig.wait(&id, |phase| {
-        matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains("train-1-0") && message.contains("azureml"))
+        matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains(&pod_of(&id)) && message.contains("azureml"))
     });
     rig.forget(&id);
     assert!(
-        api.has_pod("azureml", "train-1-0"),
+        api.has_pod("azureml", &pod_of(&id)),
         "only what carries our id is removed"
     );
 }
@@ -192,13 +192,13 @@ fn a_strangers_pod_of_the_same_name_ends_the_task_and_stays() {
 fn a_strangers_secret_of_the_same_name_ends_the_task_and_stays() {
     let api = Api::start();
     api.node("n1", "4");
-    api.foreign_secret("azureml", "train-1-0");
+    let id = task("train", 1);
+    api.foreign_secret("azureml", &pod_of(&id));
     let rig = Rig::new(&api);
     rig.wait_cluster(|c| c.machines.len() == 1);
-    let id = task("train", 1);
     rig.start(&id);
     rig.wait(&id, |phase| {
-        matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains("a secret of the name train-1-0"))
+        matches!(phase, Phase::Exited(Exit::NotStarted { message }) if message.contains(&format!("a secret of the name {}", pod_of(&id))))
     });
     rig.forget(&id);
     rig.wait_gone(&id);
@@ -228,12 +228,12 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
         );
     };
     let by_hand = made("by-hand");
-    api.remove("pods", "azureml/by-hand-1-0");
+    api.remove("pods", &format!("azureml/{}", pod_of(&by_hand)));
     lost(&by_hand, "not there any more");
 
     let evicted = made("evicted");
     api.status(
-        "evicted-1-0",
+        &pod_of(&evicted),
         "n1",
         json!({"phase": "Failed", "reason": "Evicted", "message": "memory"}),
     );
@@ -241,7 +241,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
 
     let preempted = made("preempted");
     api.status(
-        "preempted-1-0",
+        &pod_of(&preempted),
         "n1",
         json!({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m"}]}),
     );
@@ -250,7 +250,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
     // Kubernetes itself says nothing of it for a minute.
     let machine = made("machine");
     api.status(
-        "machine-1-0",
+        &pod_of(&machine),
         "n2",
         json!({"phase": "Running", "containerStatuses": support::running()}),
     );
@@ -263,7 +263,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
 
     let grown = made("grown");
     api.status(
-        "grown-1-0",
+        &pod_of(&grown),
         "n1",
         json!({"phase": "Failed", "containerStatuses": support::ended("OOMKilled", 137)}),
     );
@@ -273,7 +273,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
 
     let image = made("image");
     api.status(
-        "image-1-0",
+        &pod_of(&image),
         "n1",
         json!({"phase": "Pending", "containerStatuses": support::waiting("ImagePullBackOff")}),
     );
@@ -282,7 +282,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
         |phase| matches!(phase, Phase::Pending { why } if why.contains("ImagePullBackOff")),
     );
     api.status(
-        "image-1-0",
+        &pod_of(&image),
         "n1",
         json!({"phase": "Pending", "containerStatuses": support::waiting("InvalidImageName")}),
     );
@@ -311,8 +311,8 @@ fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
         );
     }
     rig.stop();
-    api.remove("pods", "azureml/taken-1-0");
-    api.copy_pod("kept-1-0", "stray-1-0");
+    api.remove("pods", &format!("azureml/{}", pod_of(&taken)));
+    api.copy_pod(&pod_of(&kept), "stray-1-0");
     rig.open();
     // Shown at once, before the cluster has said anything.
     assert!(rig.phase(&kept).is_some() && rig.phase(&taken).is_some());
@@ -324,7 +324,7 @@ fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
     });
     rig.wait(&kept, |phase| matches!(phase, Phase::Pending { .. }));
     assert_eq!(
-        (api.made("kept-1-0"), api.made("taken-1-0")),
+        (api.made(&pod_of(&kept)), api.made(&pod_of(&taken))),
         (1, 1),
         "never twice"
     );
@@ -347,4 +347,229 @@ fn a_compute_that_is_detached_takes_everything_of_it_along() {
     rig.detach();
     api.wait(|| api.pods_left() == 0 && api.count_objects("configmaps") == 0);
     rig.wait_gone(&id);
+}
+
+/// The only pod there is.
+fn only_pod(api: &Api) -> String {
+    api.wait(|| api.pods_left() == 1);
+    api.pods().remove(0)
+}
+
+fn is_waiting(seen: Option<&NodeSeen>) -> bool {
+    matches!(seen, Some(NodeSeen::Booting { why: Some(why) }) if why.contains("scheduler"))
+}
+
+#[test]
+fn a_node_is_one_pod_also_for_the_next_server_and_goes_with_everything() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let mut rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    api.answer("POST", "pods", &[500, 599]);
+    let first = node(0);
+    rig.add(&first);
+    rig.add(&first);
+    rig.wait_node(&first, is_waiting);
+    let pod = only_pod(&api);
+    assert_eq!(api.made(&pod), 1, "whatever the server answered");
+    rig.stop();
+    rig.open();
+    assert!(
+        rig.seen(&first).is_some(),
+        "shown before its cluster is seen"
+    );
+    rig.attach();
+    rig.add(&first);
+    rig.wait_node(&first, is_waiting);
+    assert_eq!((api.made(&pod), api.pods_left()), (1, 1));
+    rig.act(Action::RemoveNode(first.clone()));
+    rig.wait_node(&first, |seen| seen.is_none());
+    assert_eq!((api.pods_left(), api.count_objects("secrets")), (0, 0));
+    api.wait(|| rig.records() == 0);
+}
+
+#[test]
+fn a_node_whose_pod_is_taken_is_under_notice_and_then_gone() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let by_hand = node(0);
+    rig.add(&by_hand);
+    rig.wait_node(&by_hand, is_waiting);
+    let pod = only_pod(&api);
+    api.status(
+        &pod,
+        "n1",
+        json!({"phase": "Running", "containerStatuses": support::running()}),
+    );
+    api.deleting(&pod, 20);
+    rig.wait_node(&by_hand, |seen| {
+        matches!(seen, Some(NodeSeen::Evicting { .. }))
+    });
+    api.remove("pods", &format!("azureml/{pod}"));
+    rig.wait_node(&by_hand, |seen| seen.is_none());
+    api.wait(|| api.count_objects("secrets") == 0);
+
+    // The machine under it goes: nobody says anything of the pod for minutes.
+    let with_machine = node(1);
+    rig.add(&with_machine);
+    rig.wait_node(&with_machine, is_waiting);
+    let pod = only_pod(&api);
+    api.status(
+        &pod,
+        "n1",
+        json!({"phase": "Running", "containerStatuses": support::running()}),
+    );
+    rig.wait_node(&with_machine, |seen| {
+        matches!(seen, Some(NodeSeen::Booting { why: None }))
+    });
+    api.remove("nodes", "n1");
+    rig.wait_node(&with_machine, |seen| seen.is_none());
+    api.wait(|| api.pods_left() == 0 && api.count_objects("secrets") == 0);
+}
+
+#[test]
+fn a_node_is_taken_away_with_the_time_that_it_has_and_never_without() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (long, none) = (node(0), node(1));
+    for (node, by) in [
+        (
+            &long,
+            port::Clock::now(&port::Machine) + model::Millis::secs(20),
+        ),
+        (&none, Time(0)),
+    ] {
+        rig.add(node);
+        rig.wait_node(node, is_waiting);
+        let pod = only_pod(&api);
+        rig.act(Action::Evict(node.clone(), by));
+        rig.wait_node(node, |seen| seen.is_none());
+        let grace = api.grace(&pod).unwrap();
+        if by == Time(0) {
+            assert_eq!(
+                grace, 1,
+                "its processes are dead before the API server forgets it"
+            );
+        } else {
+            assert!((15..=20).contains(&grace), "{grace}");
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_image_is_no_image_is_broken_and_says_so() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let first = node(0);
+    rig.add(&first);
+    rig.wait_node(&first, is_waiting);
+    let pod = only_pod(&api);
+    api.status(
+        &pod,
+        "n1",
+        json!({"phase": "Pending", "containerStatuses": support::waiting("InvalidImageName")}),
+    );
+    rig.wait_node(
+        &first,
+        |seen| matches!(seen, Some(NodeSeen::Broken { why }) if why.contains("python:latest")),
+    );
+    rig.act(Action::RemoveNode(first.clone()));
+    rig.wait_node(&first, |seen| seen.is_none());
+    api.wait(|| (api.pods_left(), rig.records()) == (0, 0));
+}
+
+#[test]
+fn a_task_on_a_node_ends_with_the_node_and_is_found_by_the_next_server() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let mut rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let first = node(0);
+    rig.add(&first);
+    rig.wait_node(&first, is_waiting);
+    let pod = only_pod(&api);
+    let id = task("train", 1);
+    rig.start_on(&first, &id);
+    rig.wait(&id, |_| true);
+    assert_eq!(rig.records(), 2);
+    rig.stop();
+    rig.open();
+    rig.attach();
+    rig.wait(&id, |_| true);
+    api.remove("pods", &format!("azureml/{pod}"));
+    rig.wait_node(&first, |seen| seen.is_none());
+    rig.wait_gone(&id);
+    api.wait(|| rig.records() == 0);
+}
+
+/// Long enough for several tries; more time asks for little more.
+const A_WHILE: std::time::Duration = std::time::Duration::from_secs(3);
+
+#[test]
+fn who_may_list_and_not_watch_does_not_list_for_ever() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("WATCH", "nodes");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| {
+        let trouble = c.trouble.as_deref().unwrap_or_default();
+        trouble.contains("nodes: the kubeconfig's user may not watch them")
+    });
+    std::thread::sleep(A_WHILE);
+    let asked = api.count("GET", "nodes");
+    assert!(asked <= 14, "{asked} requests");
+    api.allow_everything();
+    rig.wait_cluster(|c| c.trouble.is_none());
+}
+
+#[test]
+fn while_no_pod_may_be_made_one_tries_for_all() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("POST", "pods");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let ids: Vec<_> = (0..30).map(|n| task(&format!("job{n}"), 1)).collect();
+    for id in &ids {
+        rig.start(id);
+    }
+    for id in &ids {
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("may not create them")),
+        );
+    }
+    std::thread::sleep(A_WHILE);
+    let asked = api.count("POST", "pods");
+    assert!(asked <= 10, "{asked} requests");
+    rig.wait_cluster(|c| c.trouble.is_some());
+    api.allow_everything();
+    for id in &ids {
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+        );
+        assert_eq!(api.made(&pod_of(id)), 1);
+    }
+    rig.wait_cluster(|c| c.trouble.is_none());
+}
+
+#[test]
+fn pods_of_all_namespaces_are_seen_once_they_may_be() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("GET", "all pods");
+    api.foreign_pod("azureml", "ours", "n1", "1");
+    api.foreign_pod("kube-system", "theirs", "n1", "500m");
+    let rig = Rig::new(&api);
+    let requested = |cpu| move |c: &model::ClusterSeen| c.machines["n1"].requested.cpu.0 == cpu;
+    rig.wait_cluster(|c| c.trouble.is_none() && requested(1000)(c));
+    api.allow_everything();
+    rig.wait_cluster(requested(1500));
 }

@@ -106,6 +106,11 @@ enum News {
         fetcher: Box<Fetcher>,
         failed: Option<String>,
     },
+    /// The files of all results up to this parcel are with the server.
+    Settled {
+        slot: u32,
+        seq: u64,
+    },
     /// Everything is with the server.
     Pushed {
         slot: u32,
@@ -371,7 +376,7 @@ impl Agent {
     }
 
     fn due(&self, now: Instant) -> Option<Instant> {
-        let tasks = self.tasks.values().filter_map(Task::due);
+        let tasks = self.tasks.values().filter_map(|task| task.due(now));
         let link = self.link.next_try().unwrap_or(self.heard + BEAT);
         let reap = (!self.tasks.is_empty()).then_some(self.next_reap);
         tasks
@@ -594,6 +599,7 @@ impl Agent {
             | News::WorkerGone { slot, .. }
             | News::Synced { slot }
             | News::Pushed { slot }
+            | News::Settled { slot, .. }
             | News::Brought { slot, .. }
             | News::Ended { slot, .. } => *slot,
         };

@@ -176,7 +176,7 @@ pub struct Means {
     /// Folder of `batch.py`.
     pub runtime: PathBuf,
     /// Variables of the server for every job.
-    pub variables: BTreeMap<String, String>,
+    pub variables: crate::Variables,
 }
 
 /// The supervisor's own state.

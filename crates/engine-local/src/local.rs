@@ -41,7 +41,7 @@ pub struct LocalConfig {
     /// `ZAFFRE_HOME`: environments and tools are cached there.
     pub home: PathBuf,
     /// Environment variables of every job.
-    pub variables: BTreeMap<String, String>,
+    pub variables: crate::Variables,
     /// How limits are enforced; `None` takes the best that works.
     pub confinement: Option<Kind>,
     /// Whether user processes get a uid of their own; `None` where it works.

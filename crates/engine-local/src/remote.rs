@@ -42,7 +42,7 @@ pub struct RemoteConfig {
     /// Blobs; `local` must know where they lie.
     pub blobs: Arc<dyn Blobs>,
     /// Environment variables of every job.
-    pub variables: BTreeMap<String, String>,
+    pub variables: crate::Variables,
 }
 
 /// The hub of agents on other machines.

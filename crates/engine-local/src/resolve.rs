@@ -29,7 +29,7 @@ pub struct Given<'a> {
     /// Folder with `python` and `python3`.
     pub shims: &'a Path,
     /// Variables of the server for every job.
-    pub variables: &'a BTreeMap<String, String>,
+    pub variables: BTreeMap<String, String>,
     /// Where the tasks of its gang are reached.
     pub addresses: Vec<Address>,
     /// GPUs of the node or pod; `None` where the machine has none.
@@ -140,11 +140,7 @@ pub fn order(
         inputs,
         outputs,
         model: model.transpose()?,
-        server_variables: given
-            .variables
-            .iter()
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect(),
+        server_variables: given.variables.into_iter().collect(),
         variables: spec
             .variables
             .iter()

@@ -176,6 +176,8 @@ impl World {
             | Kind::Component
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
+            | Kind::Identity
+            | Kind::RoleAssignment
             | Kind::Job => {}
         }
     }

@@ -19,7 +19,7 @@ use fake::{
 use model::{
     Action, Answer, BatchEvent, Bytes, ClusterKey, Command, ComputeId, Declared, DocKey, Event,
     Exit, InstanceType, JobId, Kind, KubernetesSpec, Labels, Machine, MilliCpu, Millis, NodeEvent,
-    NodeId, NodeState, Phase, Ranges, Refusal, Resources, RunEvent, TaskId, Tier, Time,
+    NodeId, NodePods, NodeState, Phase, Ranges, Refusal, Resources, RunEvent, TaskId, Tier, Time,
     instance_type::{Amounts, GPU, Unchecked, Written},
     kubernetes::{Taint, TaintEffect, TypeSeen},
 };
@@ -176,6 +176,13 @@ impl Story {
                 self.server.fake.break_node(&node, why);
                 self.turn(Vec::new());
             }
+            ("node-waits", [node, why]) => {
+                let node = self.node(node);
+                let why = why.replace('_', " ");
+                let why = (why != "none").then_some(&*why);
+                self.server.fake.hold_node(&node, why);
+                self.turn(Vec::new());
+            }
             ("exit", [task, code]) => {
                 let task = self.task(task);
                 let exit = Exit::Code(code.parse().unwrap());
@@ -263,13 +270,17 @@ impl Story {
             "dedicated" => Tier::Dedicated,
             other => panic!("tier {other}"),
         };
-        let spec = make::cluster(
+        let mut spec = make::cluster(
             tier,
             options.number("cores", 4),
             options.number("min", 0),
             options.number("max", 2),
             Millis::secs(options.number("idle", 120)),
         );
+        spec.pods = options.0.get("pods").map(|kubernetes| NodePods {
+            kubernetes: (*kubernetes).into(),
+            image: "python".into(),
+        });
         self.put(Kind::Compute, name, Declared::Cluster(Arc::new(spec)));
     }
 

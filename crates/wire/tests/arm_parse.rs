@@ -357,6 +357,51 @@ fn a_cluster_keeps_its_rules() {
 }
 
 #[test]
+fn tags_say_whose_pods_the_nodes_of_a_cluster_are() {
+    let tagged = |tags: Value| with(&cluster(), "/tags", tags);
+    let pods = |tags: Value| {
+        let parsed = put(Kind::Compute, "low-pri-cluster", &tagged(tags)).unwrap();
+        let Declared::Cluster(spec) = parsed.declared else {
+            panic!("a cluster is declared")
+        };
+        let pods = spec.pods.clone();
+        pods.map(|p| (p.kubernetes.to_string(), p.image.to_string()))
+    };
+    let given = |k: &str, i: &str| Some((k.to_owned(), i.to_owned()));
+    assert_eq!(pods(json!({"team": "vision"})), None);
+    assert_eq!(
+        pods(json!({"zaffre.kubernetes": "k8s"})),
+        given("k8s", "docker.io/library/python:3.12-slim")
+    );
+    assert_eq!(
+        pods(json!({"zaffre.kubernetes": "k8s", "zaffre.node_image": "python:3.13"})),
+        given("k8s", "python:3.13")
+    );
+    for (tags, says) in [
+        (
+            json!({"zaffre.node_image": "python:3.13"}),
+            "zaffre.node_image is given, but nodes run in an image only as pods: zaffre.kubernetes is missing",
+        ),
+        (
+            json!({"zaffre.kubernetes": "k8s", "zaffre.node_image": ""}),
+            "zaffre.node_image is empty",
+        ),
+        (
+            json!({"zaffre.kubernetes": "no name"}),
+            "zaffre.kubernetes names no compute",
+        ),
+        (json!({"zaffre.kubernets": "k8s"}), "zaffre.kubernets"),
+    ] {
+        let refused = put(Kind::Compute, "low-pri-cluster", &tagged(tags.clone())).unwrap_err();
+        assert!(
+            refused.message.contains(says),
+            "{tags}: {}",
+            refused.message
+        );
+    }
+}
+
+#[test]
 fn assets_lie_in_the_workspace_and_do_not_move() {
     let model = json!({"properties": {"modelUri": "azureml://datastores/workspaceblobstore/paths/m", "modelType": "MLFLOW_MODEL"}});
     refuses(

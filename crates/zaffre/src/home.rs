@@ -103,7 +103,8 @@ impl Home {
     }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Failure> {
+/// Reads JSON; `None` when there is no such file.
+pub fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Failure> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
             Failure::wrong(format!("{}: {error}", path.display()))

@@ -6,6 +6,7 @@
 
 mod engines;
 mod folder;
+mod identity;
 mod listen;
 mod node;
 mod tls;
@@ -16,11 +17,12 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, NodeKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engines::{Engines, Tracking};
+use engines::Engines;
 use folder::Folder;
+pub use identity::write_bundle;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -77,19 +79,21 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let sas = SasKey::new(folder.sas_key()?);
     let key = NodeKey::new(folder.key("agents.key")?);
     let authority = folder.at("ca.pem");
-    // Without encryption the server speaks on the loopback alone; there a process of this machine needs no certificate.
-    let tracking = address.ip().is_loopback().then(|| Tracking {
-        base: format!("http://{}", reachable(address)),
-        key: key.for_runs(),
-    });
     let agents = Agents {
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
         authority: std::fs::read(&authority).map_err(about(&authority))?,
     };
+    let jobs = JobKey::new(folder.key("jobs.key")?);
     let runs = key.for_runs();
-    let started = start(held, machine, agents, tracking)?;
+    let url = format!("https://{}", reachable(address));
+    let started = start(
+        held,
+        machine,
+        identity::variables(&folder, &url, &jobs, &runs)?,
+        agents,
+    )?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -103,6 +107,8 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         wire::yaml::DEFAULT_LOCATION,
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
+    .with_identities(identity::identities(args, &folder, jobs)?)
+    .map_err(|error| Failure::failed(format!("the identities cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
     .with_runs(runs)
@@ -110,7 +116,6 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
-    let url = format!("https://{}", reachable(address));
     let server = folder.publish(&url)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
@@ -185,8 +190,8 @@ impl Declared {
 fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
+    variables: engine_local::Variables,
     agents: Agents,
-    tracking: Option<Tracking>,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -204,7 +209,7 @@ fn start(
         blobs: blobs.clone(),
         exe,
         home: Home::find()?.root().to_owned(),
-        variables: BTreeMap::new(),
+        variables,
         confinement: None,
         own_uid: None,
         labels: machine.labels,
@@ -221,7 +226,7 @@ fn start(
         store: store.clone(),
         blobs,
         series: store,
-        engine: Arc::new(Engines::new(engine.clone(), kube.clone(), tracking)),
+        engine: Arc::new(Engines::new(engine.clone(), kube.clone())),
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
@@ -263,7 +268,7 @@ fn kube(
     let remote = engine_local::RemoteConfig {
         folder: folder.join("agents"),
         blobs: blobs.clone(),
-        variables: BTreeMap::new(),
+        variables: engine_local::Variables::default(),
     };
     let remote = engine_local::Remote::open(remote, bell.clone()).map_err(|e| failed(&e))?;
     let Agents {
@@ -408,7 +413,7 @@ fn announce(folder: &Folder, report: &[String], address: SocketAddr, unregistere
         ));
     } else {
         output::say(
-            "`zaffre` commands of this user go here; the guide tells how the Azure SDK does",
+            "`zaffre` commands of this user go here; `eval \"$(zaffre env)\"` lets the Azure SDK do so",
         );
     }
 }

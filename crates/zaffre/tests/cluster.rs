@@ -4,6 +4,8 @@
 //! `ZAFFRE_AGENT_BINARY` or lies where `RUSTFLAGS="-C target-feature=+crt-static" cargo build --target
 //! x86_64-unknown-linux-gnu` puts it. What is missing is said, and then nothing is tested here.
 
+#[path = "cluster/pool.rs"]
+mod pool;
 mod support;
 
 use serde_json::Value;
@@ -21,6 +23,8 @@ const IMAGE: &str = "docker.io/library/zaffre:test";
 const TICKS: &str = "for i in $(seq 1 1000); do echo tick $i; sleep 0.1; done";
 const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longer than a silent machine is believed in when its agents are silent too.
+const SILENCE: Duration = Duration::from_secs(40);
 
 /// What the tests have, or what is missing.
 struct Cluster {
@@ -66,18 +70,26 @@ impl Cluster {
         text
     }
 
-    /// The process of its API server.
-    fn api_server(&self) -> u32 {
-        let marks = "--etcd-servers";
-        let state = self.state.display().to_string();
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let mut pids = processes.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
-        let of_ours = |pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            line.contains(marks) && line.contains(&state)
-        };
-        pids.find(of_ours).unwrap()
+    /// One of its processes.
+    fn process(&self, name: &str) -> u32 {
+        let record = fs::read_to_string(self.state.join("pid").join(name)).unwrap();
+        record.split_once(' ').unwrap().0.parse().unwrap()
+    }
+
+    /// Ends one of its processes by force, and starts it again.
+    fn restart(&self, name: &str) {
+        let usual = Path::new(support::ZAFFRE).with_file_name("xtask");
+        let xtask = env::var_os("ZAFFRE_XTASK").map_or(usual, PathBuf::from);
+        let mut command = Command::new(xtask);
+        command
+            .args(["kube", "restart", "--state"])
+            .arg(&self.state);
+        let done = command.arg(name).output().unwrap();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 
     /// Gives the node an image with nothing but the agent.
@@ -240,12 +252,11 @@ impl Rig {
             .collect()
     }
 
-    fn gone(&self, pod: &str) {
-        wait(&format!("pod {pod} to be gone"), || {
-            !self
-                .cluster
-                .kubectl(&["get", "pods", "-o", "name"])
-                .contains(pod)
+    fn gone(&self, run: &str) {
+        let label = format!("zaffre/run={run}");
+        wait(&format!("the pods of {run} to be gone"), || {
+            let pods = ["get", "pods", "-l", &label, "-o", "name"];
+            self.cluster.kubectl(&pods).is_empty()
         });
     }
 }
@@ -309,7 +320,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     };
     assert_eq!(fs::read_to_string(find("x")).unwrap(), "kept\n");
     assert_eq!(fs::read_to_string(find("y")).unwrap(), "named\n");
-    rig.gone("hello-1-0");
+    rig.gone("hello");
 
     rig.submit("fails", "exit 42", tiny);
     rig.until("fails", "Failed");
@@ -355,7 +366,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("taken", "Running");
     wait("its log", || rig.log("taken").contains("tick 3"));
     rig.cluster
-        .kubectl(&["delete", "pod", "taken-1-0", "--wait=false"]);
+        .kubectl(&["delete", "pod", "-l", "zaffre/run=taken", "--wait=false"]);
     wait("the next attempt", || {
         rig.show("taken", "properties.\"zaffre.attempt\"") == "2"
     });
@@ -371,9 +382,10 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     assert_eq!(rig.show("taken", "properties.\"zaffre.attempt\""), "2");
     rig.ok(&["job", "cancel", "-n", "taken"]);
     rig.until("taken", "Canceled");
-    rig.gone("taken-2-0");
+    rig.gone("taken");
 
     bad_days(&mut rig, &node, tiny);
+    worse_days(&mut rig, &node, tiny);
 
     // Nothing goes to a node that is cordoned, and the reason says so.
     rig.cluster.kubectl(&["cordon", &node]);
@@ -394,6 +406,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.until("gang", "Completed");
 
     the_seeds(&rig, &node);
+    pool::a_batch_runs_on_pods(&mut rig);
 
     // Another server on the same cluster comes and goes; what is this one's stays.
     rig.submit("stays", TICKS, tiny);
@@ -435,7 +448,7 @@ impl Drop for Frozen {
 fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.submit("hangs", TICKS, tiny);
     rig.until("hangs", "Running");
-    let server = rig.cluster.api_server();
+    let server = rig.cluster.process("kube-apiserver");
     let frozen = Frozen::new(server);
     let before = rig.log("hangs").len();
     wait("the log to go on while the API server hangs", || {
@@ -464,7 +477,63 @@ fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.until("hangs", "Running");
     rig.ok(&["job", "cancel", "-n", "hangs"]);
     rig.until("hangs", "Canceled");
-    rig.gone("hangs-2-0");
+    rig.gone("hangs");
+}
+
+/// The API server crashes; it forgets the node; the kubelet is gone for a while. What runs goes on, and nothing runs twice.
+fn worse_days(rig: &mut Rig, node: &str, tiny: &str) {
+    rig.submit("goes-on", TICKS, tiny);
+    rig.until("goes-on", "Running");
+    let before = rig.log("goes-on").len();
+    rig.cluster.restart("kube-apiserver");
+    rig.submit("after", "echo here", tiny);
+    rig.until("after", "Completed");
+    wait("the log to go on", || rig.log("goes-on").len() > before);
+    assert_eq!(rig.show("goes-on", "properties.\"zaffre.attempt\""), "1");
+
+    // The kubelet says nothing for longer than we wait for it; its containers run on, and so does what is in them, as long as
+    // its agent is heard.
+    let kubelet = Frozen::new(rig.cluster.process("kubelet"));
+    let silent = r#"{"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}"#;
+    let patch = [
+        "patch",
+        "node",
+        node,
+        "--subresource",
+        "status",
+        "-p",
+        silent,
+    ];
+    rig.cluster.kubectl(&patch);
+    std::thread::sleep(SILENCE);
+    assert_eq!(rig.show("goes-on", "status"), "Running");
+    assert_eq!(rig.show("goes-on", "properties.\"zaffre.attempt\""), "1");
+    drop(kubelet);
+
+    // The node object goes and comes back, with nothing in between: the pods on it are gone, and the job runs again there.
+    rig.cluster.kubectl(&["delete", "node", node]);
+    wait("the next attempt or its reason", || {
+        rig.show("goes-on", "properties.\"zaffre.attempt\"") == "2"
+            || rig
+                .ok(&["job", "explain", "-n", "goes-on"])
+                .contains("no node")
+    });
+    rig.cluster.restart("kubelet");
+    wait("the node", || {
+        let ready = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
+        let all = ["get", "nodes", "-l", "!zaffre.test/node", "-o", ready];
+        rig.cluster.kubectl(&all).contains("True")
+    });
+    wait("the next attempt", || {
+        rig.show("goes-on", "properties.\"zaffre.attempt\"") == "2"
+            && rig.show("goes-on", "status") == "Running"
+    });
+    let log = rig.log("goes-on");
+    assert_eq!(log.matches("attempt 1 ").count(), 1, "{log}");
+    assert_eq!(log.matches("attempt 2 ").count(), 1, "{log}");
+    rig.ok(&["job", "cancel", "-n", "goes-on"]);
+    rig.until("goes-on", "Canceled");
+    rig.gone("goes-on");
 }
 
 /// Both manifests and both job files of the seeds, on a node that has what they ask for.

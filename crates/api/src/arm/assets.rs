@@ -58,6 +58,8 @@ fn word(kind: Kind) -> &'static str {
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => "asset",
     }
 }

@@ -117,6 +117,15 @@ pub(crate) fn result(api: &Arc<Api>, call: &Call) -> Answer {
     })
 }
 
+/// The workspace that an operation is in.
+pub(crate) fn workspace(subscription: &str, id: &str) -> Option<Arc<Workspace>> {
+    let (operation, _) = Operation::decode(subscription, id)?;
+    Some(match operation {
+        Operation::DeleteCompute(id) => id.workspace().clone(),
+        Operation::Cancel(id) => id.workspace().clone(),
+    })
+}
+
 fn look(api: &Api, call: &Call) -> Result<(Value, bool), Problem> {
     let id = call.param("id");
     let (operation, started) = Operation::decode(call.param("s"), id).ok_or_else(|| {

@@ -11,7 +11,9 @@ use super::put;
 use crate::{
     Api,
     call::Call,
-    condition, paging,
+    condition,
+    identity::READ_WORKSPACE,
+    paging,
     problem::{Answer, Problem},
     reply, show,
 };
@@ -89,6 +91,10 @@ fn list(api: &Api, call: &Call, group: Option<&str>) -> Answer {
     names.retain(|w| {
         w.subscription.as_str().eq_ignore_ascii_case(subscription)
             && group.is_none_or(|g| w.group.as_str().eq_ignore_ascii_case(g))
+            && call
+                .caller
+                .as_ref()
+                .is_some_and(|c| api.may(c, READ_WORKSPACE, &wire::names::workspace_id(w)))
     });
     names.sort();
     let place = |w: &Workspace| format!("{}/{}", w.group, w.name).to_ascii_lowercase();

@@ -5,6 +5,7 @@ mod batch;
 mod blobs;
 mod computes;
 mod hostile;
+mod identity;
 mod jobs;
 mod kube;
 mod pipelines;

@@ -1,6 +1,6 @@
 //! A server in this process: the real loop over memory adapters, a fake engine, and a client that speaks to the router.
 
-use api::{Api, SasKey, Scheme, TokenDigest};
+use api::{Api, Identities, JOB_KEY_BYTES, JobKey, SasKey, Scheme, TokenDigest};
 use axum::{
     Router,
     body::Body,
@@ -21,7 +21,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -129,6 +129,10 @@ impl Fake {
 }
 
 pub struct Server {
+    /// Milliseconds that its clock for tokens is ahead.
+    pub ahead: Arc<AtomicU64>,
+    /// Makes the secrets of jobs.
+    pub jobs: JobKey,
     /// Whether the disk is below its reserve.
     pub short: Arc<AtomicBool>,
     pub router: Router,
@@ -208,6 +212,14 @@ pub fn server() -> Server {
     })
     .unwrap();
     let home = Workspace::new(SUB, "default", "default");
+    let (ahead, jobs) = (Arc::new(AtomicU64::new(0)), JobKey::new([9; JOB_KEY_BYTES]));
+    let clock = {
+        let ahead = ahead.clone();
+        move || Time(WallClock.now().0 + ahead.load(Ordering::SeqCst))
+    };
+    let identities = Identities::open(None, Box::new(|_| Ok(())), Box::new(clock))
+        .unwrap()
+        .with_jobs(jobs.clone());
     let api = Api::new(
         control.clone(),
         TokenDigest::of(TOKEN),
@@ -216,9 +228,13 @@ pub fn server() -> Server {
         "local",
     )
     .unwrap()
+    .with_identities(identities)
+    .unwrap()
     .with_room(room)
     .with_runs(api::RunKey::new(RUNS));
     Server {
+        ahead,
+        jobs,
         short,
         router: api::router(api),
         control,

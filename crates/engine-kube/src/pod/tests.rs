@@ -141,6 +141,93 @@ fn p2_nothing_in_a_pod_may_become_root_unless_its_compute_says_so() {
     assert_eq!(pod["spec"]["securityContext"].get("runAsNonRoot"), None);
 }
 
+fn node_made(tier: Tier, gpus: u32) -> Value {
+    let compute = |name| ComputeId::new(&Workspace::new("s", "rg1", "ws1"), name);
+    let id = NodeId {
+        compute: compute("pool"),
+        ordinal: 3,
+        incarnation: 2,
+    };
+    let spec = NodeSpec {
+        size: model::Size {
+            name: "Standard_DS3_v2".into(),
+            family: "standardDSv2Family".into(),
+            cores: 4,
+            memory: Bytes(14 << 30),
+            gpus,
+        },
+        tier,
+        pod: Some(model::NodePod {
+            compute: compute("k8s"),
+            image: "python:3.12-slim".into(),
+        }),
+    };
+    let settings = Settings {
+        selector: Labels::from([("disk".into(), "fast".into())]),
+        ..settings()
+    };
+    serde_json::to_value(node(&id, &spec, &settings).unwrap()).unwrap()
+}
+
+#[test]
+fn p1_a_node_is_as_large_as_its_size_and_fits_on_a_machine_of_it() {
+    let pod = node_made(Tier::Dedicated, 2);
+    let main = &pod["spec"]["containers"][0];
+    let mebibytes = (14 << 10) * 3 / 4;
+    assert_eq!(
+        main["resources"],
+        json!({
+            "requests": {"cpu": "3", "memory": format!("{mebibytes}Mi")},
+            "limits": {"cpu": "4", "memory": "14Gi", "nvidia.com/gpu": "2"},
+        })
+    );
+    assert_eq!(pod["spec"]["nodeSelector"], json!({"disk": "fast"}));
+    assert_eq!(main["image"], json!("python:3.12-slim"));
+    let words = main["command"].as_array().unwrap();
+    assert_eq!(words.last().unwrap(), "--node");
+    let labels = &pod["metadata"]["labels"];
+    assert_eq!(labels["zaffre/cluster"], json!("pool"));
+    assert_eq!(labels["zaffre/size"], json!("Standard_DS3_v2"));
+    assert_eq!(labels["zaffre/tier"], json!("dedicated"));
+    assert!(
+        pod["metadata"]["annotations"][NODE]
+            .as_str()
+            .unwrap()
+            .contains("pool")
+    );
+}
+
+#[test]
+fn only_nodes_of_low_priority_go_where_machines_may_be_taken_away() {
+    let spot = |pod: &Value| {
+        let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
+        let spot = |t: &&Value| t["key"] == "kubernetes.azure.com/scalesetpriority";
+        tolerations.iter().find(spot).cloned()
+    };
+    let dedicated = node_made(Tier::Dedicated, 0);
+    assert_eq!(
+        (spot(&dedicated), dedicated["spec"].get("affinity")),
+        (None, None)
+    );
+    let low = node_made(Tier::LowPriority, 0);
+    assert_eq!(
+        spot(&low).unwrap(),
+        json!({"key": "kubernetes.azure.com/scalesetpriority", "operator": "Equal", "value": "spot", "effect": "NoSchedule"})
+    );
+    let affinity = &low["spec"]["affinity"]["nodeAffinity"];
+    assert_eq!(
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(
+        affinity.get("requiredDuringSchedulingIgnoredDuringExecution"),
+        None
+    );
+}
+
 #[test]
 fn a_job_without_an_image_is_refused_by_the_name_of_its_environment() {
     let message = pod(&task("train"), &shape(), &spec(None), &settings()).unwrap_err();

@@ -10,7 +10,8 @@ use axum::{
 use engine_kube::{Kube, KubeConfig};
 use model::{
     Action, Attempt, BlobPath, Bytes as Memory, ClusterKey, ClusterSeen, ComputeId, JobId,
-    KubernetesSpec, MilliCpu, Phase, Place, PodSpec, Resources, TaskId, TaskSpec, Workspace,
+    KubernetesSpec, MilliCpu, NodeId, NodePod, NodeSeen, NodeSpec, Phase, Place, PodSpec,
+    Resources, Size, TaskId, TaskSpec, Tier, Workspace,
     engine::{EnvironmentSpec, Packages, Placement, Program},
     kubernetes::PullPolicy,
 };
@@ -27,6 +28,8 @@ use tokio::sync::broadcast;
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
+/// The id of the engine's server.
+const SERVER: &str = "0123456789";
 /// As if a pod had been made and the answer were lost.
 const MADE_AND_LOST: u16 = 599;
 
@@ -48,6 +51,8 @@ struct Content {
     /// When pods were asked for.
     posts: Vec<Instant>,
     made: BTreeMap<String, u32>,
+    /// Seconds that pods were given when they were deleted, by name.
+    graces: BTreeMap<String, u64>,
     undefined: bool,
     quota: bool,
 }
@@ -130,13 +135,16 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     {
         let mut content = shared.content.lock().unwrap();
         content.asked.push((method.clone(), resource.clone()));
+        let watches = query.contains("watch=true");
+        let right = if watches { "WATCH" } else { &method };
         if method == "POST" && resource == "pods" {
             content.posts.push(Instant::now());
         }
-        if content
-            .forbidden
-            .contains(&(method.clone(), what.to_owned()))
-        {
+        let forbidden = |right: &str| {
+            let right = (right.to_owned(), what.to_owned());
+            content.forbidden.contains(&right)
+        };
+        if forbidden(right) || (watches && forbidden(&method)) {
             let message = format!(
                 "{resource} is forbidden: User \"u\" cannot {method} resource \"{resource}\""
             );
@@ -326,6 +334,12 @@ fn delete(
     if wanted["preconditions"]["uid"] != there["metadata"]["uid"] {
         return status(409, "Conflict", "another uid");
     }
+    if resource == "pods"
+        && let Some(grace) = wanted["gracePeriodSeconds"].as_u64()
+    {
+        let name = there["metadata"]["name"].as_str().unwrap().to_owned();
+        shared.content.lock().unwrap().graces.insert(name, grace);
+    }
     shared.remove(resource, &key);
     axum::Json(there).into_response()
 }
@@ -453,6 +467,9 @@ impl Api {
     pub fn forbid(&self, method: &str, what: &str) {
         self.content().forbidden.push((method.into(), what.into()));
     }
+    pub fn allow_everything(&self) {
+        self.content().forbidden.clear();
+    }
     pub fn answer(&self, method: &str, resource: &str, codes: &[u16]) {
         let codes = codes.iter().copied().collect();
         self.content()
@@ -494,6 +511,20 @@ impl Api {
         object["status"] = status;
         self.shared.put("pods", &key, object);
     }
+    /// The pod as it was made.
+    pub fn pod(&self, name: &str) -> Value {
+        self.content().objects["pods"][&format!("azureml/{name}")].clone()
+    }
+    /// Marks a pod as being deleted, as the API server does while its grace runs.
+    pub fn deleting(&self, name: &str, seconds: u64) {
+        let mut object = self.pod(name);
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        object["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
+        self.shared.put("pods", &format!("azureml/{name}"), object);
+    }
+    pub fn grace(&self, name: &str) -> Option<u64> {
+        self.content().graces.get(name).copied()
+    }
     pub fn copy_pod(&self, from: &str, to: &str) {
         let mut object = self.content().objects["pods"][&format!("azureml/{from}")].clone();
         object["metadata"]["name"] = json!(to);
@@ -508,6 +539,12 @@ impl Api {
             .objects
             .get("pods")
             .is_some_and(|all| all.contains_key(&format!("{namespace}/{name}")))
+    }
+    pub fn pods(&self) -> Vec<String> {
+        let content = self.content();
+        let pods = content.objects.get("pods").into_iter().flatten();
+        pods.map(|(key, _)| key.split_once('/').unwrap().1.to_owned())
+            .collect()
     }
     pub fn pods_left(&self) -> usize {
         self.count_objects("pods")
@@ -537,6 +574,20 @@ pub fn task(run: &str, attempt: u32) -> TaskId {
     }
 }
 
+/// The name of its pod.
+pub fn pod_of(id: &TaskId) -> String {
+    engine_kube::pod_name(SERVER, id)
+}
+
+/// A node of a cluster whose nodes are pods of `k8s`.
+pub fn node(ordinal: u32) -> NodeId {
+    NodeId {
+        compute: ComputeId::new(&workspace(), "pool"),
+        ordinal,
+        incarnation: 1,
+    }
+}
+
 /// The engine, attached.
 pub struct Rig {
     folder: PathBuf,
@@ -562,11 +613,11 @@ impl Rig {
         let remote = engine_local::RemoteConfig {
             folder: self.folder.join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: BTreeMap::new(),
+            variables: Default::default(),
         };
         let config = KubeConfig {
             folder: self.folder.clone(),
-            server: "0123456789".into(),
+            server: SERVER.into(),
             connect: "https://127.0.0.1:1".into(),
             agent_image: "zaffre:test".into(),
             remote: engine_local::Remote::open(remote, bell.clone()).unwrap(),
@@ -598,6 +649,15 @@ impl Rig {
     pub fn detach(&self) {
         self.kube().detach(&compute());
     }
+    /// How many records of tasks and nodes are on disk.
+    pub fn records(&self) -> usize {
+        std::fs::read_dir(self.folder.join("tasks"))
+            .unwrap()
+            .count()
+    }
+    pub fn start_on(&self, node: &NodeId, id: &TaskId) {
+        self.begin(id, Place::On(node.clone()));
+    }
     pub fn start(&self, id: &TaskId) {
         let size = || Resources {
             cpu: MilliCpu(500),
@@ -612,8 +672,11 @@ impl Rig {
             selector: BTreeMap::new(),
             machine: None,
         };
+        self.begin(id, Place::Matching(Box::new(pod)));
+    }
+    fn begin(&self, id: &TaskId, place: Place) {
         let placement = Placement {
-            place: Place::Matching(Box::new(pod)),
+            place,
             gang: vec![id.clone()],
         };
         let spec = TaskSpec {
@@ -635,6 +698,36 @@ impl Rig {
         };
         self.kube()
             .apply(vec![Action::Start(id.clone(), placement, Arc::new(spec))]);
+    }
+    pub fn add(&self, node: &NodeId) {
+        let spec = NodeSpec {
+            size: Size {
+                name: "Standard_D1_v2".into(),
+                family: "standardDv2Family".into(),
+                cores: 1,
+                memory: Memory(2 << 30),
+                gpus: 0,
+            },
+            tier: Tier::LowPriority,
+            pod: Some(NodePod {
+                compute: compute(),
+                image: "python:latest".into(),
+            }),
+        };
+        self.kube().apply(vec![Action::AddNode(node.clone(), spec)]);
+    }
+    pub fn act(&self, action: Action) {
+        self.kube().apply(vec![action]);
+    }
+    pub fn seen(&self, node: &NodeId) -> Option<NodeSeen> {
+        self.kube().observe().nodes.get(node).cloned()
+    }
+    pub fn wait_node(&self, node: &NodeId, is: impl Fn(Option<&NodeSeen>) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !is(self.seen(node).as_ref()) {
+            assert!(Instant::now() < end, "{node}: {:?}", self.seen(node));
+            std::thread::sleep(PAUSE);
+        }
     }
     pub fn forget(&self, id: &TaskId) {
         self.kube().apply(vec![Action::Forget(id.clone())]);

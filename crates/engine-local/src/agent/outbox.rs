@@ -2,6 +2,7 @@
 //!
 //! O1 parcels are numbered from 1 without gaps and never change;
 //! O2 a parcel is dropped only when acknowledged;
+//! O4 where files of a result are elsewhere, its parcel is told only after they are there: what is acknowledged is whole;
 //! O3 an index is in `started` from the moment a worker begins it until a parcel tells how it ended.
 
 use model::{
@@ -37,6 +38,10 @@ pub struct Outbox {
     waiting: VecDeque<Arc<Parcel>>,
     waiting_bytes: usize,
     waiting_results: usize,
+    /// Highest parcel whose files are where they belong; `None`: they always are.
+    settled: Option<u64>,
+    /// Settled, and not told yet: the first one.
+    tell_from: Option<u64>,
 }
 
 impl Outbox {
@@ -123,15 +128,80 @@ impl Outbox {
     pub fn acked(&self) -> u64 {
         self.acked
     }
-    /// Those that wait, ascending.
-    pub fn waiting(&self) -> impl Iterator<Item = &Arc<Parcel>> {
-        self.waiting.iter()
+    /// Files of results are not where they belong before `settle` says so (O4).
+    pub fn files_are_elsewhere(&mut self) {
+        self.settled = Some(0);
     }
+    /// The highest parcel whose files must be brought home before it can be told.
+    pub fn unsettled(&self) -> Option<u64> {
+        self.settled.filter(|settled| *settled < self.seq)?;
+        Some(self.seq)
+    }
+    /// The files of all results up to this parcel are where they belong.
+    pub fn settle(&mut self, seq: u64) {
+        if let Some(settled) = self.settled.as_mut().filter(|settled| **settled < seq) {
+            self.tell_from.get_or_insert(*settled + 1);
+            *settled = seq;
+        }
+    }
+    fn may_be_told(&self, seq: u64) -> bool {
+        self.settled.is_none_or(|settled| seq <= settled)
+    }
+    /// Those that became tellable since the last call, ascending.
+    pub fn settled_now(&mut self) -> Vec<Arc<Parcel>> {
+        let Some(from) = self.tell_from.take() else {
+            return Vec::new();
+        };
+        let told = self.waiting.iter().filter(|p| p.seq >= from);
+        told.filter(|p| self.may_be_told(p.seq)).cloned().collect()
+    }
+    /// What has ended and is in no parcel that was told (O3).
+    pub fn untold(&self) -> Ranges {
+        let held = self.waiting.iter().rev();
+        let held = held.take_while(|p| !self.may_be_told(p.seq));
+        let held = held.flat_map(|p| ended(&p.done, &p.failed));
+        let mut all: Vec<u32> = held.chain(ended(&self.done, &self.failed)).collect();
+        all.sort_unstable();
+        all.into_iter().collect()
+    }
+    /// Those that wait and may be told, ascending.
+    pub fn waiting(&self) -> impl Iterator<Item = &Arc<Parcel>> {
+        self.waiting.iter().filter(|p| self.may_be_told(p.seq))
+    }
+}
+
+fn ended<'a>(done: &'a [Finished], failed: &'a [FailedAttempt]) -> impl Iterator<Item = u32> + 'a {
+    let failed = failed.iter().map(|f| f.index);
+    done.iter().map(|d| d.index).chain(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn o4_what_has_files_elsewhere_is_told_after_they_are_home_and_counts_as_started_until_then() {
+        let mut out = Outbox::default();
+        let now = Instant::now();
+        out.files_are_elsewhere();
+        for index in [4, 7] {
+            out.done(index, 1, 1, b"", now);
+            out.close();
+        }
+        out.done(9, 1, 1, b"", now);
+        assert_eq!((out.waiting().count(), out.unsettled()), (0, Some(2)));
+        assert_eq!(out.untold().spans(), [(4, 5), (7, 8), (9, 10)]);
+        out.settle(1);
+        assert_eq!(out.waiting().map(|p| p.seq).collect::<Vec<_>>(), [1]);
+        assert_eq!(out.settled_now().len(), 1);
+        assert!(out.settled_now().is_empty(), "told once");
+        assert_eq!(out.untold().spans(), [(7, 8), (9, 10)]);
+        out.settle(2);
+        out.settle(1);
+        assert_eq!((out.unsettled(), out.settled_now().len()), (None, 1));
+        out.ack(2);
+        assert!(!out.is_empty(), "9 is in no parcel yet");
+    }
 
     #[test]
     fn parcels_are_numbered_and_stay_until_acknowledged() {

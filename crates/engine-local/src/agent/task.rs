@@ -76,6 +76,8 @@ pub struct Task {
     fetcher: Option<Box<Fetcher>>,
     /// Nobody waits for input any more.
     given_up: Arc<AtomicBool>,
+    /// Files of results are being brought home.
+    settling: bool,
 }
 
 impl Task {
@@ -105,6 +107,7 @@ impl Task {
             pusher: None,
             fetcher: None,
             given_up: Arc::default(),
+            settling: false,
         }
     }
 
@@ -233,7 +236,14 @@ impl Task {
                 failed,
                 ..
             } => self.brought(&spans, fetcher, failed, cx),
-            News::Pushed { .. } => self.over(),
+            News::Settled { seq, .. } => {
+                self.settling = false;
+                self.mail.outbox.settle(seq);
+            }
+            News::Pushed { .. } => {
+                self.mail.outbox.settle(u64::MAX);
+                self.over();
+            }
             News::Nothing | News::Notice { .. } | News::Removed { .. } => {}
         }
     }
@@ -274,6 +284,9 @@ impl Task {
             (Work::Pool(pool), _) => {
                 if let Some(plan) = self.plan.as_ref().filter(|p| !p.later.is_empty()) {
                     self.fetcher = Some(Box::new(Fetcher::new(plan, &self.dir)));
+                }
+                if self.pusher.is_some() {
+                    self.mail.outbox.files_are_elsewhere();
                 }
                 let (pool, node) = (pool.clone(), self.node.clone());
                 let mut run = PoolRun::start(self.slot, staged.site, pool, node, cx);
@@ -381,6 +394,22 @@ impl Task {
         });
     }
 
+    /// Brings the files of results home that are not told yet.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        if !self.is_to_settle() {
+            return;
+        }
+        if let (Some(pusher), Some(seq)) = (&self.pusher, self.mail.outbox.unsettled()) {
+            self.settling = true;
+            let (slot, news) = (self.slot, cx.news.clone());
+            pusher.settle(move || news.push(News::Settled { slot, seq }));
+        }
+    }
+
+    fn is_to_settle(&self) -> bool {
+        !self.settling && self.pusher.is_some() && self.mail.outbox.unsettled().is_some()
+    }
+
     fn root_of_input(&self) -> String {
         let later = self.plan.as_ref().and_then(|plan| plan.later.first());
         later.cloned().unwrap_or_default()
@@ -438,6 +467,7 @@ impl Task {
 
     /// What is due; decides about the end.
     pub fn on_time(&mut self, cx: &mut Context<'_>) {
+        self.settle(cx);
         if self.ending || self.exited() {
             return;
         }
@@ -543,7 +573,10 @@ impl Task {
     }
 
     /// When something is due.
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        if self.is_to_settle() {
+            return Some(now);
+        }
         if self.ending {
             return self.mail.outbox.due();
         }
@@ -568,10 +601,12 @@ impl Task {
     }
 
     fn started(&mut self, now: Instant) -> Ranges {
-        match &mut self.run {
+        let mut started = match &mut self.run {
             Run::Pool(pool) => pool.tell_started(now),
             Run::Command(_) | Run::None => Ranges::new(),
-        }
+        };
+        started.extend(&self.mail.outbox.untold());
+        started
     }
 
     fn report(&mut self, now: Instant) -> Report {
@@ -598,6 +633,7 @@ impl Task {
     /// Its unacknowledged parcels, for a new server.
     pub fn write_parcels(&mut self, now: Instant, out: &mut Vec<u8>) {
         let started = self.started(now);
+        drop(self.mail.outbox.settled_now()); // told here with the others
         for parcel in self.mail.outbox.waiting() {
             protocol::write_parcel(out, &self.id, parcel, self.mail.lent, &started);
         }
@@ -613,13 +649,24 @@ impl Task {
         let idle_or_old = due.is_some_and(|d| d <= now || !busy) || self.mail.outbox.full();
         if idle_or_old && let Some(parcel) = self.mail.outbox.close() {
             let started = self.started(now);
-            if let Some(out) = out.as_deref_mut() {
+            if let Some(out) = out.as_deref_mut()
+                && self.mail.outbox.unsettled().is_none()
+            {
                 protocol::write_parcel(out, &self.id, &parcel, self.mail.lent, &started);
             }
         } else if started_due.is_some_and(|d| d <= now) {
             let changed = matches!(&self.run, Run::Pool(pool) if pool.started_changed());
             self.dirty |= changed;
             let _ = self.started(now);
+        }
+        let settled = self.mail.outbox.settled_now();
+        if !settled.is_empty()
+            && let Some(out) = out.as_deref_mut()
+        {
+            let started = self.started(now);
+            for parcel in &settled {
+                protocol::write_parcel(out, &self.id, parcel, self.mail.lent, &started);
+            }
         }
         if self.dirty
             && let Some(out) = out

@@ -246,7 +246,7 @@ impl Hub {
                 notes: prepared.notes,
                 runtime: &means.runtime.join("batch.py"),
                 shims: means.environments.shims(),
-                variables: &means.variables,
+                variables: means.variables.of(&id.job),
                 addresses: held.addresses.clone(),
                 gpus,
                 mirror: None,

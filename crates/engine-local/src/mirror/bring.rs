@@ -1,7 +1,8 @@
 //! The agent's side: brings files before the start, pushes what the task writes while it runs, and all of it at the end.
 //!
 //! B1 while the server is away nothing is lost and nothing is given up: it is tried again until it works;
-//! B2 logs are pushed within a second, everything else twice a minute and at the end.
+//! B2 logs are pushed within a second, everything else twice a minute, when somebody waits for it, and at the end; looking
+//!    for what has changed takes at most half of the time, however many files there are.
 
 use super::{Answer, Ask, BYTES, Frame, Mode, PART, Plan, SOCKET, hear, say, send};
 use std::{
@@ -19,6 +20,8 @@ use std::{
 const LOGS: Duration = Duration::from_millis(400);
 /// How often everything else is.
 const FILES: Duration = Duration::from_secs(30);
+/// What is waited for is looked at again at the latest after this.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Files that are asked for before the first answer is read: their names fit the buffers of a socket.
@@ -336,10 +339,14 @@ fn create(root: &Path, path: &str, mode: Mode) -> io::Result<File> {
     Ok(file)
 }
 
+/// Told once everything that was there when it was asked for is with the server.
+type Teller = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 struct Wish {
     finish: bool,
     sync: bool,
+    settle: Vec<Teller>,
 }
 
 /// Pushes what a task writes, on a thread of its own.
@@ -357,17 +364,41 @@ impl Pusher {
             let (wish, changed) = &*theirs;
             let mut files_at = Instant::now() + FILES;
             let mut failed = false;
+            let mut rest_until = Instant::now();
+            let mut settling: Vec<Teller> = Vec::new();
             loop {
                 let wished = wish.lock().unwrap_or_else(PoisonError::into_inner);
                 let pause = if failed { AGAIN } else { LOGS };
+                let idle = |w: &mut Wish| {
+                    let settle = !w.settle.is_empty() && rest_until <= Instant::now();
+                    !failed && !w.finish && !w.sync && !settle
+                };
+                // Whoever waits for files while we rest is heard when the rest is over.
+                let rest = rest_until.saturating_duration_since(Instant::now());
+                let pause = if rest.is_zero() {
+                    pause
+                } else {
+                    pause.min(rest)
+                };
                 let (mut wished, _) = changed
-                    .wait_timeout_while(wished, pause, |w| !failed && !w.finish && !w.sync)
+                    .wait_timeout_while(wished, pause, idle)
                     .unwrap_or_else(PoisonError::into_inner);
+                let began = Instant::now();
                 let finish = wished.finish;
-                let files =
-                    finish || std::mem::take(&mut wished.sync) || Instant::now() >= files_at;
+                if finish || rest_until <= began {
+                    settling.append(&mut wished.settle);
+                }
+                let files = finish
+                    || std::mem::take(&mut wished.sync)
+                    || !settling.is_empty()
+                    || began >= files_at;
                 drop(wished);
-                match mirror.push(files) {
+                let pushed = mirror.push(files);
+                if files && pushed.is_ok() {
+                    rest_until = Instant::now() + began.elapsed().min(LONGEST_REST);
+                    settling.drain(..).for_each(|tell| tell());
+                }
+                match pushed {
                     Ok(()) if finish => return,
                     Ok(()) => failed = false,
                     Err(e) => {
@@ -398,6 +429,15 @@ impl Pusher {
     pub fn sync(&self) {
         let (wish, changed) = &*self.wish;
         wish.lock().unwrap_or_else(PoisonError::into_inner).sync = true;
+        changed.notify_all();
+    }
+
+    /// Calls this when everything that is there now is with the server; never, when `finish` comes first.
+    pub fn settle(&self, tell: impl FnOnce() + Send + 'static) {
+        let (wish, changed) = &*self.wish;
+        let mut wished = wish.lock().unwrap_or_else(PoisonError::into_inner);
+        wished.settle.push(Box::new(tell));
+        drop(wished);
         changed.notify_all();
     }
 

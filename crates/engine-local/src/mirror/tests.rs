@@ -290,3 +290,24 @@ fn m2_a_log_has_no_hole_and_nothing_twice() {
     );
     fs::remove_dir_all(&rig.folder).unwrap();
 }
+
+#[test]
+fn whoever_waits_for_files_is_told_when_they_are_there() {
+    let rig = rig("settle");
+    let (mut mirror, root) = rig.mirror(&[], &["out"]);
+    mirror.fetch(&|_| ()).unwrap();
+    let pusher = Pusher::start(mirror).unwrap();
+    for n in 0..5 {
+        let text = n.to_string();
+        rig.write(&root.join(format!("out/sub/{n}")), &text);
+        let (tell, told) = std::sync::mpsc::channel();
+        pusher.settle(move || tell.send(()).unwrap());
+        told.recv_timeout(std::time::Duration::from_secs(60))
+            .unwrap();
+        assert_eq!(
+            fs::read_to_string(rig.blob(&format!("out/sub/{n}"))).unwrap(),
+            text
+        );
+    }
+    pusher.finish();
+}

@@ -89,6 +89,8 @@ impl Task {
 #[derive(Clone, Debug)]
 enum Node {
     Booting(Time),
+    /// On its way, but something stands in it.
+    Waiting(Box<str>),
     Up,
     Evicting(Time),
     Broken(Box<str>),
@@ -274,6 +276,9 @@ impl Fake {
         let shown = match self.nodes.get(id) {
             Some(_) if self.hidden.contains(id) => None,
             Some(Node::Booting(_)) => Some(NodeSeen::Booting { why: None }),
+            Some(Node::Waiting(why)) => Some(NodeSeen::Booting {
+                why: Some(why.clone()),
+            }),
             Some(Node::Up) => Some(NodeSeen::Up),
             Some(Node::Evicting(by)) => Some(NodeSeen::Evicting { by: *by }),
             Some(Node::Broken(why)) => Some(NodeSeen::Broken { why: why.clone() }),
@@ -312,7 +317,7 @@ impl Fake {
     pub fn next(&self) -> Option<Time> {
         let nodes = self.nodes.values().filter_map(|n| match n {
             Node::Booting(at) | Node::Evicting(at) => Some(*at),
-            Node::Up | Node::Broken(_) => None,
+            Node::Up | Node::Waiting(_) | Node::Broken(_) => None,
         });
         let tasks = self.tasks.values().flat_map(|t| t.next.into_iter());
         let minis = self.tasks.values().flat_map(|t| t.begun.values().copied());
@@ -718,6 +723,15 @@ impl Fake {
             self.nodes.insert(id.clone(), Node::Broken(why.into()));
             self.show_node(id);
         }
+    }
+    /// A node that is on its way does not come before it waits for nothing any more.
+    pub fn hold_node(&mut self, id: &NodeId, why: Option<&str>) {
+        let node = match why {
+            Some(why) => Node::Waiting(why.into()),
+            None => Node::Booting(self.now),
+        };
+        self.nodes.insert(id.clone(), node);
+        self.show_node(id);
     }
     /// A task's process ends like this, whatever it did.
     pub fn exit_task(&mut self, id: &TaskId, exit: Exit) {

@@ -30,6 +30,8 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Job => "job",
         Kind::Quota => "quota",
         Kind::InstanceType => "instancetype",
+        Kind::Identity => "identity",
+        Kind::RoleAssignment => "role-assignment",
     }
 }
 

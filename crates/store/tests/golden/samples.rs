@@ -522,7 +522,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 15] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -536,6 +536,8 @@ pub const KINDS: [Kind; 13] = [
     Kind::Quota,
     Kind::InstanceType,
     Kind::Component,
+    Kind::Identity,
+    Kind::RoleAssignment,
 ];
 
 pub fn events() -> Vec<Event> {

@@ -106,6 +106,8 @@ pub fn version(
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => {}
     }
     match before {
@@ -191,6 +193,8 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => &[],
     };
     let old: Value = serde_json::from_str(&before.json).unwrap_or_default();
@@ -231,6 +235,8 @@ fn word(kind: Kind) -> &'static str {
         Kind::BatchDeployment => "deployment",
         Kind::Job => "job",
         Kind::InstanceType => "instance type",
+        Kind::Identity => "identity",
+        Kind::RoleAssignment => "role assignment",
         Kind::Quota => "quota",
     }
 }

@@ -65,7 +65,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
-        Kind::InstanceType => {
+        Kind::InstanceType | Kind::Identity | Kind::RoleAssignment => {
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
@@ -99,6 +99,8 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Component
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Job => Ok(Declared::Other),
     }
 }

@@ -23,7 +23,11 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
         Kind::Job => "jobs",
-        Kind::Workspace | Kind::Quota | Kind::InstanceType => "",
+        Kind::Workspace
+        | Kind::Quota
+        | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment => "",
     }
 }
 
@@ -65,6 +69,8 @@ pub fn version(document: &Document) -> Value {
         | Kind::BatchDeployment
         | Kind::Job
         | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => {}
     }
     resource(

@@ -246,7 +246,7 @@ pub fn variables(
     workspace: &model::Workspace,
     run: &str,
     token: &str,
-) -> BTreeMap<Box<str>, Box<str>> {
+) -> BTreeMap<String, String> {
     let scope = crate::names::workspace_id(workspace);
     [
         ("MLFLOW_TRACKING_URI", format!("{base}/mlflow/v2.0{scope}")),
@@ -254,7 +254,7 @@ pub fn variables(
         ("MLFLOW_RUN_ID", run.to_owned()),
     ]
     .into_iter()
-    .map(|(k, v)| (k.into(), v.into()))
+    .map(|(k, v)| (k.to_owned(), v))
     .collect()
 }
 

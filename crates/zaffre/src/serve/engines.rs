@@ -6,41 +6,17 @@
 
 use engine_kube::Kube;
 use engine_local::Local;
-use model::{Action, NodeId, Observed, Place, TaskId, TaskSpec};
+use model::{Action, NodeId, Observed, Place, TaskId};
 use port::Engine;
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// How the processes of a run reach the server, to report with `mlflow`.
-pub struct Tracking {
-    /// `http://127.0.0.1:8443`
-    pub base: String,
-    /// Signs the credential of each run.
-    pub key: api::RunKey,
-}
-
-impl Tracking {
-    /// The task with the variables by which it reports; what the user set stays.
-    fn told(&self, task: &TaskId, spec: &Arc<TaskSpec>) -> Arc<TaskSpec> {
-        let run = &task.job;
-        let token = self.key.credential(run);
-        let mut told = (**spec).clone();
-        let all = wire::view::mlflow::variables(&self.base, run.workspace(), run.name(), &token);
-        for (name, value) in all {
-            told.variables.entry(name).or_insert(value);
-        }
-        Arc::new(told)
-    }
-}
-
 /// Both engines.
 pub struct Engines {
     local: Arc<Local>,
     kube: Arc<Kube>,
-    /// Absent where processes of this machine cannot reach the server without its certificate.
-    tracking: Option<Tracking>,
     seen: Mutex<Seen>,
 }
 
@@ -56,11 +32,10 @@ struct Seen {
 
 impl Engines {
     /// These two.
-    pub fn new(local: Arc<Local>, kube: Arc<Kube>, tracking: Option<Tracking>) -> Engines {
+    pub fn new(local: Arc<Local>, kube: Arc<Kube>) -> Engines {
         Engines {
             local,
             kube,
-            tracking,
             seen: Mutex::default(),
         }
     }
@@ -185,20 +160,6 @@ impl Engine for Engines {
             .partition(|action| seen.is_a_clusters(action));
         drop(seen);
         self.kube.apply(pods);
-        self.local.apply(match &self.tracking {
-            None => own,
-            Some(tracking) => own.into_iter().map(|a| with(tracking, a)).collect(),
-        });
-    }
-}
-
-/// A start with what the run needs to report; every other action as it is. Added here, so that no credential is in the log.
-fn with(tracking: &Tracking, action: Action) -> Action {
-    match action {
-        Action::Start(task, placement, spec) => {
-            let spec = tracking.told(&task, &spec);
-            Action::Start(task, placement, spec)
-        }
-        other => other,
+        self.local.apply(own);
     }
 }

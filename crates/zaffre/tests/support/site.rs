@@ -44,8 +44,13 @@ def run(mini_batch):
 
 /// Makes cluster, endpoint and deployment of `script`; `settings` are further lines of the deployment.
 pub fn deploy(server: &Server, script: &str, settings: &str) {
+    super::write(&server.folder, "cluster.yml", CLUSTER);
+    deploy_on(server, script, settings);
+}
+
+/// The same on the cluster of a `cluster.yml` that is there.
+pub fn deploy_on(server: &Server, script: &str, settings: &str) {
     let write = |name: &str, text: &str| super::write(&server.folder, name, text);
-    write("cluster.yml", CLUSTER);
     write("deployment.yml", &format!("{DEPLOYMENT}{settings}"));
     write("model/m.txt", "m");
     write("code/score.py", script);
