@@ -568,3 +568,51 @@ fn a_component_is_checked_when_it_is_written() {
     let moved = arm::parse(&key, &body(json!({"command": "y"})), Some(&before)).unwrap_err();
     assert_eq!(moved.to_string(), "Asset paths cannot be updated.");
 }
+
+#[test]
+fn r74_a_target_that_is_not_for_the_use_is_refused_by_both_names() {
+    let mut shelf = Shelf::new();
+    for kind in ["Kubernetes", "VirtualMachine", "HDInsight"] {
+        let compute = json!({"properties": {"computeType": kind, "resourceId": "/x", "properties": {"namespace": "default"}}});
+        shelf.put(Kind::Compute, kind, compute);
+    }
+    let said = |change: &dyn Fn(&mut Value)| {
+        let mut body = two();
+        body["properties"]["jobs"]["f"]
+            .as_object_mut()
+            .unwrap()
+            .remove("computeId");
+        change(&mut body["properties"]);
+        shelf
+            .run("pipe", &body)
+            .err()
+            .map(|e| e.message)
+            .unwrap_or_default()
+    };
+    let on = |kind: &'static str, source: &'static str| {
+        said(&move |p| {
+            p["computeId"] = json!(kind);
+            p["settings"]["_source"] = json!(source);
+        })
+    };
+    assert_eq!(on("Kubernetes", "DSL"), "");
+    assert_eq!(on("Kubernetes", "DESIGNER"), "");
+    assert!(
+        on("HDInsight", "DESIGNER")
+            .contains("Azure HDInsight, which is no target for the designer")
+    );
+    assert!(
+        on("VirtualMachine", "DESIGNER")
+            .contains("a remote virtual machine, which is no target for the designer")
+    );
+    assert!(on("local", "DSL").contains("the local computer, which is no target for pipelines"));
+    let automl = |compute: &str| {
+        let body = json!({"properties": {"jobType": "AutoML", "computeId": compute}});
+        shelf.run("auto", &body).unwrap_err().message
+    };
+    assert!(
+        automl("azureml:Kubernetes")
+            .contains("a Kubernetes compute, which is no target for Automated ML")
+    );
+    assert!(automl("azureml:cpu").contains("is AutoML, which is not built yet"));
+}

@@ -19,6 +19,7 @@ pub mod parse;
 pub mod pipeline;
 pub mod quota;
 pub mod resolve;
+pub mod scenario;
 pub mod sweep;
 pub mod time;
 

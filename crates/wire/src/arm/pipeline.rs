@@ -23,7 +23,9 @@ use super::{
     field::Field,
     job::{self, Input, JobType, PortType},
     link::{Links, Look},
-    resolve, sweep,
+    resolve,
+    scenario::{Use, suits},
+    sweep,
 };
 use crate::{
     names::{check_job, nearest, shown},
@@ -57,6 +59,13 @@ pub fn job_run(
     warnings: &mut Vec<String>,
 ) -> Result<RunSpec, Invalid> {
     check_job(id.name()).map_err(|e| Invalid::validation("/name", e.to_string()))?;
+    let p = Field::root(body).get("properties");
+    if p.get("jobType")
+        .text()?
+        .is_some_and(|t| t.eq_ignore_ascii_case("AutoML"))
+    {
+        suits(id.workspace(), look, &p.get("computeId"), Use::AutoMl)?; // before it is said to be not built
+    }
     match job::job_type(body)? {
         JobType::Command => resolve::run_of(id, body, look, warnings),
         JobType::Sweep => sweep::sweep_run(id, body, look, warnings),
@@ -125,6 +134,8 @@ struct Parent<'a> {
     /// Of its inputs.
     identities: BTreeMap<Box<str>, String>,
     compute: Option<Value>,
+    /// What it was made with.
+    of: Use,
     depth: u32,
 }
 
@@ -201,6 +212,7 @@ impl Builder<'_> {
         let parent = Parent {
             id,
             compute: compute(&p, &settings),
+            of: maker(&settings)?,
             identities: outer.identities,
             fixed: outer.fixed,
             p: p.clone(),
@@ -359,6 +371,10 @@ impl Builder<'_> {
             .map(|(name, _)| name.as_str().into())
             .collect();
         let look = |key: &DocKey| self.find(key);
+        if kind != NodeType::Pipeline {
+            let named = Field::root(&body).get("properties").get("computeId");
+            suits(job.workspace(), &look, &named, parent.of)?;
+        }
         let (mut run, identities) = match kind {
             NodeType::Command => (
                 resolve::run_of(&job, &body, &look, warnings)?,
@@ -760,6 +776,17 @@ fn fingerprint(
         "outputs": places,
     });
     hex(&Sha256::digest(of.to_string().as_bytes()))
+}
+
+/// A pipeline of the designer says so in its settings.
+fn maker(settings: &Field<'_>) -> Result<Use, Invalid> {
+    let source = settings.get("_source").text()?.unwrap_or_default();
+    let designer = source.to_ascii_lowercase().contains("designer");
+    Ok(if designer {
+        Use::Designer
+    } else {
+        Use::Pipeline
+    })
 }
 
 /// A refusal inside a step says which.
