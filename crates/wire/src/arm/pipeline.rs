@@ -11,7 +11,7 @@
 mod graph;
 mod step;
 
-use graph::{From, Given, Node, nodes, order};
+use graph::{From, Given, Node, in_step, nodes, order};
 pub use step::arguments;
 use step::{NodeType, compute, document, node_type};
 pub(crate) use step::{algorithm, policy};
@@ -787,18 +787,4 @@ fn maker(settings: &Field<'_>) -> Result<Use, Invalid> {
     } else {
         Use::Pipeline
     })
-}
-
-/// A refusal inside a step says which.
-fn in_step(mut invalid: Invalid, step: &str) -> Invalid {
-    let inside = format!("/properties/jobs/{step}");
-    if !invalid.target.contains(&format!("/jobs/{step}")) {
-        let rest = invalid
-            .target
-            .strip_prefix("/properties")
-            .unwrap_or_default();
-        invalid.target = format!("{inside}{rest}");
-    }
-    invalid.message = format!("step {step}: {}", invalid.message);
-    invalid
 }
