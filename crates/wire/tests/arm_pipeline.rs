@@ -505,7 +505,7 @@ fn a_sweep_step_varies_inputs_of_its_component() {
     let shelf = Shelf::new();
     let mut body = two();
     body["properties"]["jobs"]["f"] = json!({"type": "sweep", "trial": {"componentId": "azureml:fit:1"},
-        "inputs": {"d": {"value": "${{parent.jobs.p.outputs.d}}"}, "lr": {"value": "0"}},
+        "inputs": {"d": {"value": "${{parent.jobs.p.outputs.d}}"}},
         "search_space": {"lr": {"type": "uniform", "min_value": 0.1, "max_value": 1}},
         "sampling_algorithm": "random", "objective": {"primary_metric": "acc", "goal": "maximize"},
         "early_termination": {"policy_type": "MedianStopping", "evaluation_interval": 1, "delay_evaluation": 2},

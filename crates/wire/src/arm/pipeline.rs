@@ -351,7 +351,10 @@ impl Builder<'_> {
         let job = step_of(parent.id, node.key);
         let inputs = self.inputs(parent, node, &decl, known)?;
         let (outputs, exports) = outputs(parent, node, &decl, links)?;
-        let there: BTreeSet<&str> = inputs.document.keys().map(String::as_str).collect();
+        let varied = node.place.get("search_space").entries()?;
+        let varied = varied.into_iter().map(|(name, _)| name);
+        let there = inputs.document.keys().map(String::as_str).chain(varied);
+        let there: BTreeSet<&str> = there.collect();
         let body = document(
             parent,
             node,
@@ -450,6 +453,9 @@ impl Builder<'_> {
         decl: &Spec,
         known: &BTreeMap<Box<str>, Known>,
     ) -> Result<Inputs, Invalid> {
+        // What a sweep varies comes from its search space.
+        let varied = node.place.get("search_space").entries()?;
+        let varied: BTreeSet<&str> = varied.into_iter().map(|(name, _)| name).collect();
         for (name, given) in &node.inputs {
             if !decl.inputs.contains_key(name) {
                 let names: Vec<&str> = decl.inputs.keys().map(AsRef::as_ref).collect();
@@ -466,6 +472,9 @@ impl Builder<'_> {
         let mut out = Inputs::default();
         for (name, wants) in &decl.inputs {
             let Some(given) = node.inputs.get(name) else {
+                if varied.contains(&**name) {
+                    continue;
+                }
                 match &wants.default {
                     Some(default) => out.literal(name, default),
                     None if wants.optional => {}
