@@ -20,6 +20,7 @@ mod problem;
 mod query;
 mod reply;
 mod route;
+mod seal;
 mod show;
 mod table;
 mod time;
@@ -30,6 +31,7 @@ pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, Keep
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use plane::mlflow::RunKey;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
 use axum::{Router, extract::Request, http::HeaderMap};
@@ -74,7 +76,7 @@ pub struct Api {
     identities: Identities,
     sas: SasKey,
     location: String,
-    /// Workspaces known to exist; they are never removed.
+    /// Workspaces known to exist.
     workspaces: RwLock<HashMap<Arc<Workspace>, Arc<Places>>>,
     /// The workspace that always exists.
     home: Arc<Workspace>,
@@ -89,6 +91,7 @@ pub struct Api {
     keep: Keep,
     /// Signs the credentials by which runs report; without it none is let in.
     runs: Option<RunKey>,
+    seal: SealKey,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -140,6 +143,7 @@ impl Api {
             agents: None,
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
             runs: None,
+            seal: SealKey::fleeting(),
         })
     }
 
@@ -189,6 +193,13 @@ impl Api {
         self.runs.as_ref()?.run(headers)
     }
 
+    /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.
+    #[must_use]
+    pub fn with_seal(mut self, key: SealKey) -> Self {
+        self.seal = key;
+        self
+    }
+
     /// The workspace spelled as first written, if it exists.
     fn workspace(&self, named: &Arc<Workspace>) -> Result<Option<Arc<Workspace>>, Problem> {
         let known = self
@@ -213,6 +224,15 @@ impl Api {
         }
         known.insert(workspace.clone(), Arc::new(Places::of(&workspace)));
         workspace
+    }
+
+    /// A workspace that was deleted.
+    fn forget(&self, workspace: &Arc<Workspace>) {
+        let mut known = self
+            .workspaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(workspace);
     }
 
     fn workspaces_known(&self) -> Vec<Arc<Workspace>> {

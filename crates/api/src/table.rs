@@ -5,8 +5,8 @@ use axum::http::Method;
 use crate::{
     agents,
     arm::{
-        assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
-        workspaces,
+        assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, online,
+        operations, templates, workspaces,
     },
     blob, identity, kube,
     plane::{data, history, mlflow, open},
@@ -148,10 +148,16 @@ pub const ROUTES: &[Route] = &[
     row(GET, ws!(""), act!("/read"), Token, Kept(workspaces::get)),
     row(PUT, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::create(a, c)))),
     row(PATCH, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::update(a, c)))),
+    row(DELETE, ws!(""), act!("/delete"), Token, Ask(|a, c| Box::pin(workspaces::delete(a, c)))),
+    row(PUT, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{n}", "Microsoft.Resources/deployments/write", Token, Ask(|a, c| Box::pin(templates::put(a, c)))),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
 
     // datastores
-    row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Now(datastores::list)),
+    row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Block(datastores::list)),
     row(GET, ws!("/datastores/{n}"), act!("/datastores/read"), Token, Now(datastores::get)),
+    row(PUT, ws!("/datastores/{n}"), act!("/datastores/write"), Token, Ask(|a, c| Box::pin(datastores::put(a, c)))),
+    row(DELETE, ws!("/datastores/{n}"), act!("/datastores/delete"), Token, Ask(|a, c| Box::pin(datastores::delete(a, c)))),
     row(POST, ws!("/datastores/{n}/listSecrets"), act!("/datastores/listsecrets/action"), Token, Now(datastores::secrets)),
 
     // computes
@@ -161,6 +167,12 @@ pub const ROUTES: &[Route] = &[
     row(PATCH, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::update(a, c)))),
     row(DELETE, ws!("/computes/{n}"), act!("/computes/delete"), Token, Ask(|a, c| Box::pin(computes::delete(a, c)))),
     row(POST, ws!("/computes/{n}/listNodes"), act!("/computes/listNodes/action"), Token, Now(computes::nodes)),
+    row(POST, ws!("/computes/{n}/start"), act!("/computes/start/action"), Token, Ask(|a, c| Box::pin(computes::start(a, c)))),
+    row(POST, ws!("/computes/{n}/stop"), act!("/computes/stop/action"), Token, Ask(|a, c| Box::pin(computes::stop(a, c)))),
+    row(POST, ws!("/computes/{n}/restart"), act!("/computes/restart/action"), Token, Ask(|a, c| Box::pin(computes::restart(a, c)))),
+    row(POST, ws!("/computes/{n}/listKeys"), act!("/computes/listKeys/action"), Token, Now(computes::secrets)),
+    row(POST, ws!("/computes/{n}/enableSso"), act!("/computes/enableSso/action"), Token, Ask(|a, c| Box::pin(computes::set_instance(a, c)))),
+    row(POST, ws!("/computes/{n}/updateIdleShutdownSetting"), act!("/computes/updateIdleShutdownSetting/action"), Token, Ask(|a, c| Box::pin(computes::set_instance(a, c)))),
     row(POST, ws!("/computes/{n}/preempt"), act!("/computes/preempt/action"), Token, Ask(|a, c| Box::pin(computes::preempt(a, c)))),
 
     // locations
@@ -197,6 +209,21 @@ pub const ROUTES: &[Route] = &[
     row(POST, "/batch/{s}/{g}/{w}/{e}/jobs", act!("/batchEndpoints/score/action"), Token, Ask(|a, c| Box::pin(invoke::invoke(a, c)))),
     row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/jobs"), act!("/batchEndpoints/jobs/read"), Token, Block(job_list::of_endpoint)),
     row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/deployments/{d}/jobs"), act!("/batchEndpoints/deployments/jobs/read"), Token, Block(job_list::of_deployment)),
+
+    // online endpoints: documents with keys; a deployment is checked and refused
+    row(GET, ws!("/onlineEndpoints"), act!("/onlineEndpoints/read"), Token, Block(online::list)),
+    row(GET, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/read"), Token, Kept(online::get)),
+    row(PUT, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/write"), Token, Ask(|a, c| Box::pin(online::put(a, c)))),
+    row(PATCH, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/write"), Token, Ask(|a, c| Box::pin(online::patch(a, c)))),
+    row(DELETE, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/delete"), Token, Ask(|a, c| Box::pin(online::delete(a, c)))),
+    row(POST, ws!("/onlineEndpoints/{e}/listKeys"), act!("/onlineEndpoints/listKeys/action"), Token, Now(online::keys)),
+    row(POST, ws!("/onlineEndpoints/{e}/regenerateKeys"), act!("/onlineEndpoints/regenerateKeys/action"), Token, Ask(|a, c| Box::pin(online::regenerate(a, c)))),
+    row(POST, ws!("/onlineEndpoints/{e}/token"), act!("/onlineEndpoints/token/action"), Token, Now(online::token)),
+    row(GET, ws!("/onlineEndpoints/{e}/deployments"), act!("/onlineEndpoints/deployments/read"), Token, Now(online::list_deployments)),
+    row(GET, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/read"), Token, Now(online::get_deployment)),
+    row(PUT, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/write"), Token, Block(online::put_deployment)),
+    row(DELETE, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/delete"), Token, Now(online::delete_deployment)),
+    row(POST, ws!("/onlineEndpoints/{e}/deployments/{d}/getLogs"), act!("/onlineEndpoints/deployments/getLogs/action"), Token, Now(online::get_deployment)),
 
     // jobs
     row(GET, ws!("/jobs"), act!("/jobs/read"), Token, Block(job_list::list)),

@@ -32,7 +32,7 @@ const ROUNDS: usize = 3;
 /// Changes of each pod while the processor time is taken.
 const CHANGES: usize = 20;
 /// Requests that the engine has under way at once, and so the bare client.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 const SERVER: &str = "be9c4000";
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -220,7 +220,7 @@ impl Attached {
         let remote = engine_local::RemoteConfig {
             folder: folder.path().join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: BTreeMap::new(),
+            variables: Default::default(),
         };
         let remote = engine_local::Remote::open(remote, bell.clone()).unwrap();
         let kube = Kube::new(

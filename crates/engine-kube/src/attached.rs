@@ -43,6 +43,8 @@ use tokio::sync::mpsc::Receiver;
 const TICK: Duration = Duration::from_millis(100);
 /// Events of one watch that are taken before others get their turn.
 const BURST: usize = 512;
+/// Everything is looked at so often at most: what has news is looked at before, and nothing is due more exactly.
+const REVIEW: Duration = Duration::from_millis(500);
 /// Looking at everything is repeated after so many times as long as it took: it is at most a twentieth of a processor.
 const CHEAP: u32 = 20;
 /// A watch that has not failed again for so long works: it was tried meanwhile, and a try that fails takes a few seconds.
@@ -92,6 +94,8 @@ pub struct Attached {
     pods: Watch<Pod>,
     types: Watch<DynamicObject>,
     known: Known,
+    /// The labels of ours here.
+    labels: BTreeMap<String, String>,
     /// Pods of this server and compute by name.
     ours: cluster::Board<Look>,
     troubles: BTreeMap<&'static str, Box<str>>,
@@ -131,8 +135,10 @@ impl Attached {
     /// Serves until it is detached, or nobody can tell it anything any more.
     pub async fn serve(given: Given, mut inbox: Receiver<Told>) {
         let way = connect::open(&given.kubeconfig, &given.spec.namespace).await;
+        let labels = pod::labels(&given.settings.server, &given.id);
         let mut own = Attached {
             given,
+            labels,
             way: None,
             nodes: watch::none(),
             pods: watch::none(),
@@ -278,7 +284,7 @@ impl Attached {
 
     fn own_look(&self, pod: &Pod) -> Option<(Box<str>, Look)> {
         let labels = pod.metadata.labels.as_ref()?;
-        let mine = pod::labels(&self.given.settings.server, &self.given.id);
+        let mine = &self.labels;
         let here = pod.metadata.namespace.as_deref() == Some(&*self.given.settings.namespace);
         let all = here && mine.iter().all(|(k, v)| labels.get(k) == Some(v));
         all.then(|| {
@@ -366,7 +372,7 @@ impl Attached {
         if self.review_at <= now {
             let begun = Instant::now();
             self.review(now);
-            self.review_at = begun + TICK.max(begun.elapsed() * CHEAP);
+            self.review_at = begun + REVIEW.max(begun.elapsed() * CHEAP);
         }
     }
 

@@ -38,6 +38,8 @@ pub enum Kind {
     BatchEndpoint,
     /// A batch deployment, path `endpoint/deployment`.
     BatchDeployment,
+    /// An online endpoint.
+    OnlineEndpoint,
     /// A job.
     Job,
     /// The quotas of a location, path = location.

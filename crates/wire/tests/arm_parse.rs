@@ -296,12 +296,12 @@ fn a_cluster_keeps_its_rules() {
         (
             "/properties/computeType".into(),
             json!("ComputeInstance"),
-            "is ComputeInstance, which is not built yet",
+            "vmPriority of a compute instance is Dedicated",
         ),
         (
             "/properties/computeType".into(),
             json!("x"),
-            "known are AmlCompute and Kubernetes",
+            "known are AmlCompute, ComputeInstance, Kubernetes",
         ),
         (
             "/properties".into(),
@@ -328,17 +328,6 @@ fn a_cluster_keeps_its_rules() {
         refused.hint.as_deref(),
         Some("the nearest is Standard_DS3_v2")
     );
-    let unsupported = put(
-        Kind::Compute,
-        "low-pri-cluster",
-        &with(
-            &cluster(),
-            "/properties/computeType",
-            json!("ComputeInstance"),
-        ),
-    )
-    .unwrap_err();
-    assert_eq!(unsupported.code, "NotSupported");
     assert!(
         put(Kind::Compute, "1x", &cluster())
             .unwrap_err()

@@ -10,6 +10,7 @@ pub mod compute;
 pub mod identity;
 pub mod instance_type;
 pub mod job;
+pub mod online;
 pub mod place;
 #[cfg(test)]
 mod tests;
@@ -113,7 +114,7 @@ pub enum Command {
     Quickstart(QuickstartArgs),
     /// Check files without a server
     Validate(ValidateArgs),
-    /// Clusters and their nodes
+    /// Clusters and their nodes, compute instances, attached computes
     #[command(subcommand)]
     Compute(compute::Compute),
     /// Jobs
@@ -128,6 +129,12 @@ pub enum Command {
     /// Batch deployments
     #[command(subcommand)]
     BatchDeployment(batch::Deployment),
+    /// Online endpoints: documents with keys; serving is not there yet
+    #[command(subcommand)]
+    OnlineEndpoint(online::Endpoint),
+    /// Online deployments: checked, not served yet
+    #[command(subcommand)]
+    OnlineDeployment(online::Deployment),
     /// Models
     #[command(subcommand)]
     Model(asset::Model),

@@ -10,6 +10,7 @@ pub mod instance_type;
 pub mod invoke;
 pub mod job;
 pub mod kubeconfig;
+pub mod online;
 pub mod place;
 pub mod sign_in;
 pub mod stream;

@@ -127,6 +127,8 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         Command::Job(command) => command::job::run(&context, command).await,
         Command::BatchEndpoint(command) => command::batch::endpoint(&context, command).await,
         Command::BatchDeployment(command) => command::batch::deployment(&context, command).await,
+        Command::OnlineEndpoint(command) => command::online::endpoint(&context, command).await,
+        Command::OnlineDeployment(command) => command::online::deployment(&context, command).await,
         Command::Model(command) => command::asset::model(&context, command).await,
         Command::Environment(command) => command::asset::environment(&context, command).await,
         Command::Component(command) => command::asset::component(&context, command).await,

@@ -17,7 +17,7 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
 use engines::Engines;
@@ -112,6 +112,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
     .with_runs(runs)
+    .with_seal(SealKey::new(folder.key("seal.key")?))
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();

@@ -405,6 +405,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     );
     rig.until("gang", "Completed");
 
+    packages(&rig, tiny);
     the_seeds(&rig, &node);
     pool::a_batch_runs_on_pods(&mut rig);
 
@@ -534,6 +535,91 @@ fn worse_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.ok(&["job", "cancel", "-n", "goes-on"]);
     rig.until("goes-on", "Canceled");
     rig.gone("goes-on");
+}
+
+/// Packages of a conda file are installed in the pod, from an index that the file names.
+fn packages(rig: &Rig, tiny: &str) {
+    let folder = rig.server.folder.join("wheels");
+    fs::create_dir_all(&folder).unwrap();
+    let wheel = "
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1] + '/greeting-1.0-py3-none-any.whl', 'w') as whl:
+    whl.writestr('greeting.py', \"text = 'from a package'\\n\")
+    whl.writestr('greeting-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: greeting\\nVersion: 1.0\\n')
+    whl.writestr('greeting-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    whl.writestr('greeting-1.0.dist-info/RECORD', '')
+";
+    let made = Command::new("python3")
+        .args(["-c", wheel])
+        .arg(&folder)
+        .status();
+    assert!(made.unwrap().success());
+    let index = Index::serve(&folder, &rig.cluster.host);
+    let conda = format!(
+        "name: e\ndependencies: [python, pip, pip: ['--no-index', '--find-links {}', '--trusted-host {}', greeting==1.0]]\n",
+        index.url, rig.cluster.host
+    );
+    support::write(&rig.server.folder, "conda.yml", &conda);
+    let image = "image: 'docker.io/library/python:latest'";
+    let file = format!(
+        "command: python -c 'import greeting; print(greeting.text)'\nenvironment: {{{image}, conda_file: ./conda.yml}}\n\
+         compute: azureml:k8s\n{tiny}\n"
+    );
+    support::write(&rig.server.folder, "packages.yml", &file);
+    rig.ok(&[
+        "job",
+        "create",
+        "-f",
+        "packages.yml",
+        "-n",
+        "packages",
+        "-o",
+        "none",
+    ]);
+    wait("packages to end", || {
+        ["Completed", "Failed"].contains(&&*rig.show("packages", "status"))
+    });
+    let log = rig.log("packages");
+    let why = rig.ok(&["job", "explain", "-n", "packages"]);
+    assert!(log.contains("from a package"), "{log}\n{why}");
+}
+
+/// Files over HTTP, as long as it lives.
+struct Index {
+    child: std::process::Child,
+    url: String,
+}
+
+impl Index {
+    fn serve(folder: &Path, host: &str) -> Index {
+        let serve = "
+import functools, http.server, sys
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+server = http.server.ThreadingHTTPServer((sys.argv[2], 0), handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+";
+        let mut child = Command::new("python3")
+            .args(["-c", serve])
+            .arg(folder)
+            .arg(host)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut port).unwrap();
+        let url = format!("http://{host}:{}/", port.trim());
+        Index { child, url }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 /// Both manifests and both job files of the seeds, on a node that has what they ask for.

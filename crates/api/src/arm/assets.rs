@@ -56,6 +56,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Identity

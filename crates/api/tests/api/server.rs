@@ -306,6 +306,13 @@ impl Server {
         self.ask("GET", path, Value::Null).await
     }
 
+    /// The JSON of a document of the workspace that always exists, as it is stored.
+    pub fn stored(&self, kind: model::Kind, path: &str) -> String {
+        let workspace = Workspace::new(SUB, "default", "default");
+        let key = model::DocKey::new(&workspace, kind, path);
+        self.control.get(&key).unwrap().unwrap().json.to_string()
+    }
+
     /// Waits until a cluster has so many idle nodes.
     pub async fn idle(&self, cluster: &str, nodes: u32) {
         self.until(&format!("{WS}/computes/{cluster}"), |c| {

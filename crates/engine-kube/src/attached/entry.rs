@@ -381,6 +381,7 @@ impl Attached {
         };
         if entry.ended.is_none() {
             // Kept here: the agent will not repeat it.
+            self.given.shared.hear_agents();
             entry.ended = self.given.shared.agent(&entry.node, Some(task)).exit;
         }
         if let Some(exit) = entry.ended.clone() {
@@ -400,6 +401,9 @@ impl Attached {
 
     /// Looks at what has news, and at what waits while something may be asked (L5).
     pub fn review_touched(&mut self, now: Instant) {
+        if !self.touched.is_empty() || !self.waiting.is_empty() {
+            self.given.shared.hear_agents();
+        }
         for key in std::mem::take(&mut self.touched) {
             self.consider(&key, now);
         }
@@ -412,6 +416,7 @@ impl Attached {
 
     /// Looks at everything, and begins what is to be done.
     pub fn review(&mut self, now: Instant) {
+        self.given.shared.hear_agents();
         let keys: Vec<Key> = self.entries.keys().cloned().collect();
         for key in keys {
             self.consider(&key, now);

@@ -4,7 +4,7 @@ use super::{Attached, entry::Make};
 use crate::{
     ask::{Failed, STRANGER, Way},
     pod::{self, Claim},
-    record::{Key, What},
+    record::{Key, Record, Records, What},
     trouble::Kind,
 };
 use futures_util::FutureExt;
@@ -12,8 +12,8 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerRe
 use model::{Exit, Phase};
 use std::time::{Duration, Instant};
 
-/// Requests at once: pods of a gang are made together, and an API server with five hundred clients is not flooded.
-const AT_ONCE: usize = 4;
+/// Operations at once: pods of a gang are made together, and an API server with five hundred clients is not flooded.
+const AT_ONCE: usize = 8;
 /// Pause while the API server fails. An attempt asks up to three things (secret, pod, look): that is ten requests a second.
 const FAILING: Duration = Duration::from_millis(300);
 /// Longest such pause.
@@ -81,6 +81,18 @@ pub enum Next {
     Machine,
 }
 
+/// Writes that a pod is asked for, beside the loop: the disk is waited for by this pod alone.
+async fn on_disk(records: Records, record: Record) -> Result<(), Failed> {
+    let written = tokio::task::spawn_blocking(move || records.write(&record)).await;
+    let written = written.map_err(|e| e.to_string());
+    let written = written.and_then(|done| done.map_err(|e| e.to_string()));
+    written.map_err(|e| Failed {
+        kind: Kind::Refused,
+        words: format!("its record cannot be written: {e}").into(),
+        resource: "records",
+    })
+}
+
 impl Attached {
     /// Whether another request may be made now (L2).
     pub fn may_ask(&self, now: Instant) -> bool {
@@ -136,17 +148,8 @@ impl Attached {
             return;
         };
         entry.record.tried = true;
-        if let Err(e) = self.given.records.write(&entry.record) {
-            // Not on disk: not asked for (L1).
-            entry.record.tried = false;
-            entry.make = Make::Wanted {
-                at: Instant::now() + REFUSED,
-                pause: REFUSED,
-            };
-            let why = format!("its record cannot be written: {e}").into();
-            return self.given.shared.show(key, Phase::Pending { why });
-        }
         entry.busy = true;
+        let records = self.given.records.clone();
         let (id, record) = (key.clone(), entry.record.clone());
         let mut settings = self.given.settings.clone();
         settings.namespace.clone_from(&way.namespace);
@@ -161,6 +164,7 @@ impl Attached {
         let future = async move {
             let (mut owner, mut claims) = (None, None);
             let result = async {
+                on_disk(records, record.clone()).await?; // L1
                 if settings.owner.is_none() {
                     let found = way.anchor(&settings.server, &compute).await?;
                     settings.owner = Some(found.clone());

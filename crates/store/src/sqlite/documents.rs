@@ -27,6 +27,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Data => "data",
         Kind::BatchEndpoint => "batch-endpoint",
         Kind::BatchDeployment => "batch-deployment",
+        Kind::OnlineEndpoint => "online-endpoint",
         Kind::Job => "job",
         Kind::Quota => "quota",
         Kind::InstanceType => "instancetype",

@@ -522,7 +522,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 16] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -538,6 +538,7 @@ pub const KINDS: [Kind; 15] = [
     Kind::Component,
     Kind::Identity,
     Kind::RoleAssignment,
+    Kind::OnlineEndpoint,
 ];
 
 pub fn events() -> Vec<Event> {

@@ -104,6 +104,7 @@ pub fn version(
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Identity
@@ -191,6 +192,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Identity
@@ -233,6 +235,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::Datastore => "datastore",
         Kind::BatchEndpoint => "endpoint",
         Kind::BatchDeployment => "deployment",
+        Kind::OnlineEndpoint => "endpoint",
         Kind::Job => "job",
         Kind::InstanceType => "instance type",
         Kind::Identity => "identity",

@@ -1,7 +1,8 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
 use super::{
-    Invalid, asset, batch, compute, field::Field, kubernetes, link::body, pipeline, quota,
+    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, kubernetes,
+    link::body, online, pipeline, quota, target::Target,
 };
 use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
@@ -39,6 +40,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             warnings.extend(advice);
             let (declared, more) = compute_of(path, body)?;
             warnings.extend(more);
+            same_target(path, body, before)?;
             declared
         }
         Kind::Model | Kind::Environment | Kind::Data | Kind::Code | Kind::Component => {
@@ -69,13 +71,12 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
-            return Err(Invalid::unsupported(
-                "/properties",
-                format!(
-                    "datastore {} cannot be created: a workspace has workspaceblobstore and workspaceartifactstore",
-                    shown(path)
-                ),
-            ));
+            datastore::datastore(path, body, before, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::OnlineEndpoint => {
+            online::endpoint(path, body, &mut warnings)?;
+            Declared::Other
         }
     };
     Ok(Parsed { declared, warnings })
@@ -101,20 +102,54 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::BatchDeployment
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::OnlineEndpoint
         | Kind::Job => Ok(Declared::Other),
     }
 }
 
 fn compute_of(name: &str, body: &Value) -> Result<(Declared, Vec<String>), Invalid> {
-    if kubernetes::is_kubernetes(body) {
-        let compute = kubernetes::kubernetes(body)?;
-        return Ok((
-            Declared::Kubernetes(Arc::new(compute.spec)),
-            compute.warnings,
-        ));
+    Ok(match Target::read(name, body)? {
+        Target::Kubernetes => {
+            let compute = kubernetes::kubernetes(body)?;
+            (
+                Declared::Kubernetes(Arc::new(compute.spec)),
+                compute.warnings,
+            )
+        }
+        Target::AmlCompute => {
+            let cluster = compute::cluster(body)?;
+            (Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings)
+        }
+        Target::ComputeInstance => {
+            let instance = instance::instance(body)?;
+            (
+                Declared::Cluster(Arc::new(instance.spec)),
+                instance.warnings,
+            )
+        }
+        other => {
+            attached::attached(other, body)?;
+            let warning = format!("{other} computes are kept, but no work runs on them yet");
+            (Declared::Other, vec![warning])
+        }
+    })
+}
+
+/// A compute never changes its kind: jobs and deployments know what they run on (`target` T1).
+fn same_target(name: &str, after: &Value, before: Option<&Document>) -> Result<(), Invalid> {
+    let Some(before) = before else { return Ok(()) };
+    let (was, is) = (Target::of(&body(before)?), Target::of(after));
+    match (was, is) {
+        (Some(was), Some(is)) if was != is => Err(Invalid::conflict(
+            "/properties/computeType",
+            format!(
+                "compute {} is of type {was} and cannot become {is}",
+                shown(name)
+            ),
+        )
+        .hint("delete it first")),
+        _ => Ok(()),
     }
-    let cluster = compute::cluster(name, body)?;
-    Ok((Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings))
 }
 
 /// A stored type passed every rule when it was written; what a later version does not know of it is left aside.

@@ -22,6 +22,7 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Compute => "computes",
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
+        Kind::OnlineEndpoint => "onlineEndpoints",
         Kind::Job => "jobs",
         Kind::Workspace
         | Kind::Quota
@@ -67,6 +68,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::Component
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Identity

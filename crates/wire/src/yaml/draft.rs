@@ -31,11 +31,25 @@ pub enum Kind {
     PipelineJob,
     /// A component version.
     Component,
+    /// `type: computeinstance`
+    ComputeInstance,
+    /// `type: virtualmachine`
+    VirtualMachine,
+    /// `type: synapsespark`
+    SynapseSpark,
+    /// An online endpoint, managed or on Kubernetes.
+    OnlineEndpoint,
+    /// An online deployment, managed or on Kubernetes.
+    OnlineDeployment,
+    /// A datastore of any type.
+    Datastore,
+    /// A workspace.
+    Workspace,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 18] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -47,6 +61,13 @@ impl Kind {
         Kind::SweepJob,
         Kind::PipelineJob,
         Kind::Component,
+        Kind::ComputeInstance,
+        Kind::VirtualMachine,
+        Kind::SynapseSpark,
+        Kind::OnlineEndpoint,
+        Kind::OnlineDeployment,
+        Kind::Datastore,
+        Kind::Workspace,
     ];
 
     /// The words of a message: `batch deployment`.
@@ -63,7 +84,23 @@ impl Kind {
             Kind::SweepJob => "sweep job",
             Kind::PipelineJob => "pipeline job",
             Kind::Component => "component",
+            Kind::ComputeInstance => "compute instance",
+            Kind::VirtualMachine => "virtual machine compute",
+            Kind::SynapseSpark => "synapse spark compute",
+            Kind::OnlineEndpoint => "online endpoint",
+            Kind::OnlineDeployment => "online deployment",
+            Kind::Datastore => "datastore",
+            Kind::Workspace => "workspace",
         }
+    }
+
+    /// The word with its article: `an environment`.
+    pub fn one(self) -> String {
+        let article = match self {
+            Kind::Environment | Kind::OnlineEndpoint | Kind::OnlineDeployment => "an",
+            _ => "a",
+        };
+        format!("{article} {self}")
     }
 
     /// The command that takes such a file.
@@ -78,6 +115,12 @@ impl Kind {
             Kind::BatchDeployment => "batch-deployment create",
             Kind::CommandJob | Kind::SweepJob | Kind::PipelineJob => "job create",
             Kind::Component => "component create",
+            Kind::ComputeInstance => "compute create",
+            Kind::VirtualMachine | Kind::SynapseSpark => "compute attach",
+            Kind::OnlineEndpoint => "online-endpoint create",
+            Kind::OnlineDeployment => "online-deployment create",
+            Kind::Datastore => "datastore create",
+            Kind::Workspace => "workspace create",
         }
     }
 }
