@@ -505,7 +505,7 @@ fn a_sweep_step_varies_inputs_of_its_component() {
     let shelf = Shelf::new();
     let mut body = two();
     body["properties"]["jobs"]["f"] = json!({"type": "sweep", "trial": {"componentId": "azureml:fit:1"},
-        "inputs": {"d": {"value": "${{parent.jobs.p.outputs.d}}"}, "lr": {"value": "0"}},
+        "inputs": {"d": {"value": "${{parent.jobs.p.outputs.d}}"}},
         "search_space": {"lr": {"type": "uniform", "min_value": 0.1, "max_value": 1}},
         "sampling_algorithm": "random", "objective": {"primary_metric": "acc", "goal": "maximize"},
         "early_termination": {"policy_type": "MedianStopping", "evaluation_interval": 1, "delay_evaluation": 2},
@@ -567,4 +567,52 @@ fn a_component_is_checked_when_it_is_written() {
     arm::parse(&key, &body(json!({"display_name": "C"})), Some(&before)).unwrap();
     let moved = arm::parse(&key, &body(json!({"command": "y"})), Some(&before)).unwrap_err();
     assert_eq!(moved.to_string(), "Asset paths cannot be updated.");
+}
+
+#[test]
+fn r74_a_target_that_is_not_for_the_use_is_refused_by_both_names() {
+    let mut shelf = Shelf::new();
+    for kind in ["Kubernetes", "VirtualMachine", "HDInsight"] {
+        let compute = json!({"properties": {"computeType": kind, "resourceId": "/x", "properties": {"namespace": "default"}}});
+        shelf.put(Kind::Compute, kind, compute);
+    }
+    let said = |change: &dyn Fn(&mut Value)| {
+        let mut body = two();
+        body["properties"]["jobs"]["f"]
+            .as_object_mut()
+            .unwrap()
+            .remove("computeId");
+        change(&mut body["properties"]);
+        shelf
+            .run("pipe", &body)
+            .err()
+            .map(|e| e.message)
+            .unwrap_or_default()
+    };
+    let on = |kind: &'static str, source: &'static str| {
+        said(&move |p| {
+            p["computeId"] = json!(kind);
+            p["settings"]["_source"] = json!(source);
+        })
+    };
+    assert_eq!(on("Kubernetes", "DSL"), "");
+    assert_eq!(on("Kubernetes", "DESIGNER"), "");
+    assert!(
+        on("HDInsight", "DESIGNER")
+            .contains("Azure HDInsight, which is no target for the designer")
+    );
+    assert!(
+        on("VirtualMachine", "DESIGNER")
+            .contains("a remote virtual machine, which is no target for the designer")
+    );
+    assert!(on("local", "DSL").contains("the local computer, which is no target for pipelines"));
+    let automl = |compute: &str| {
+        let body = json!({"properties": {"jobType": "AutoML", "computeId": compute}});
+        shelf.run("auto", &body).unwrap_err().message
+    };
+    assert!(
+        automl("azureml:Kubernetes")
+            .contains("a Kubernetes compute, which is no target for Automated ML")
+    );
+    assert!(automl("azureml:cpu").contains("is AutoML, which is not built yet"));
 }

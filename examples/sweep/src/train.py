@@ -1,6 +1,7 @@
 """A hill with its top at rate 0.3 and depth 2, in place of a model that takes hours."""
 import json
 import os
+import ssl
 import sys
 import urllib.request
 
@@ -22,7 +23,8 @@ def log_metric(name, value):
                 "Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"],
                 "Content-Type": "application/json",
             },
-        )
+        ),
+        context=ssl.create_default_context(cafile=os.environ["REQUESTS_CA_BUNDLE"]),
     )
 
 

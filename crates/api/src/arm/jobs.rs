@@ -160,10 +160,10 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
                 format!("{} is the name of the step of a batch job", key.path),
             ));
         }
-        wire::arm::parse(&key, &body, None)?;
         let id = JobId::new(&key.workspace, key.path.clone());
         let mut warnings = Vec::new();
         let spec = api.looking(|look| wire::arm::job_run(&id, &body, look, &mut warnings))?;
+        wire::arm::parse(&key, &body, None)?;
         names_are_free(&api, &id, &spec)?;
         let sent = api
             .control

@@ -48,7 +48,8 @@ fn sweep() -> Value {
     json!({"properties": {"jobType": "Sweep", "computeId": "azureml:c01",
         "searchSpace": {"x": ["choice", [[1, 2]]]}, "samplingAlgorithm": {"samplingAlgorithmType": "Grid"},
         "limits": {"maxTotalTrials": 2, "maxConcurrentTrials": 1}, "objective": {"goal": "minimize", "primaryMetric": "loss"},
-        "trial": {"command": "x ${{search_space.x}}", "environmentId": "azureml:e:1"}}})
+        "outputs": {"o": {"jobOutputType": "uri_folder"}},
+        "trial": {"command": "x ${{search_space.x}} ${{outputs.o}}", "environmentId": "azureml:e:1"}}})
 }
 
 async fn children(s: &Server, job: &str) -> Vec<Value> {
@@ -233,6 +234,8 @@ async fn a_trial_reports_with_its_own_credential_and_the_best_is_found() {
     let job = ended(&s, "s").await;
     assert_eq!(job["properties"]["jobType"], "Sweep");
     assert_eq!(job["properties"]["properties"]["best_child_run_id"], "s_1");
+    let uri = job["properties"]["outputs"]["o"]["uri"].as_str().unwrap();
+    assert!(uri.ends_with("/azureml/s_1/o/"), "the best trial's: {uri}");
     let trials = children(&s, "s").await;
     assert_eq!(trials[1]["properties"]["hyperparameters"], "{\"x\":\"2\"}");
 }

@@ -23,6 +23,7 @@ pub mod parse;
 pub mod pipeline;
 pub mod quota;
 pub mod resolve;
+pub mod scenario;
 pub mod secrets;
 pub mod sweep;
 pub mod target;

@@ -11,7 +11,7 @@
 mod graph;
 mod step;
 
-use graph::{From, Given, Node, nodes, order};
+use graph::{From, Given, Node, in_step, nodes, order};
 pub use step::arguments;
 use step::{NodeType, compute, document, node_type};
 pub(crate) use step::{algorithm, policy};
@@ -23,7 +23,9 @@ use super::{
     field::Field,
     job::{self, Input, JobType, PortType},
     link::{Links, Look},
-    resolve, sweep,
+    resolve,
+    scenario::{Use, suits},
+    sweep,
 };
 use crate::{
     names::{check_job, nearest, shown},
@@ -57,6 +59,13 @@ pub fn job_run(
     warnings: &mut Vec<String>,
 ) -> Result<RunSpec, Invalid> {
     check_job(id.name()).map_err(|e| Invalid::validation("/name", e.to_string()))?;
+    let p = Field::root(body).get("properties");
+    if p.get("jobType")
+        .text()?
+        .is_some_and(|t| t.eq_ignore_ascii_case("AutoML"))
+    {
+        suits(id.workspace(), look, &p.get("computeId"), Use::AutoMl)?; // before it is said to be not built
+    }
     match job::job_type(body)? {
         JobType::Command => resolve::run_of(id, body, look, warnings),
         JobType::Sweep => sweep::sweep_run(id, body, look, warnings),
@@ -125,6 +134,8 @@ struct Parent<'a> {
     /// Of its inputs.
     identities: BTreeMap<Box<str>, String>,
     compute: Option<Value>,
+    /// What it was made with.
+    of: Use,
     depth: u32,
 }
 
@@ -201,6 +212,7 @@ impl Builder<'_> {
         let parent = Parent {
             id,
             compute: compute(&p, &settings),
+            of: maker(&settings)?,
             identities: outer.identities,
             fixed: outer.fixed,
             p: p.clone(),
@@ -339,7 +351,10 @@ impl Builder<'_> {
         let job = step_of(parent.id, node.key);
         let inputs = self.inputs(parent, node, &decl, known)?;
         let (outputs, exports) = outputs(parent, node, &decl, links)?;
-        let there: BTreeSet<&str> = inputs.document.keys().map(String::as_str).collect();
+        let varied = node.place.get("search_space").entries()?;
+        let varied = varied.into_iter().map(|(name, _)| name);
+        let there = inputs.document.keys().map(String::as_str).chain(varied);
+        let there: BTreeSet<&str> = there.collect();
         let body = document(
             parent,
             node,
@@ -359,6 +374,10 @@ impl Builder<'_> {
             .map(|(name, _)| name.as_str().into())
             .collect();
         let look = |key: &DocKey| self.find(key);
+        if kind != NodeType::Pipeline {
+            let named = Field::root(&body).get("properties").get("computeId");
+            suits(job.workspace(), &look, &named, parent.of)?;
+        }
         let (mut run, identities) = match kind {
             NodeType::Command => (
                 resolve::run_of(&job, &body, &look, warnings)?,
@@ -434,6 +453,9 @@ impl Builder<'_> {
         decl: &Spec,
         known: &BTreeMap<Box<str>, Known>,
     ) -> Result<Inputs, Invalid> {
+        // What a sweep varies comes from its search space.
+        let varied = node.place.get("search_space").entries()?;
+        let varied: BTreeSet<&str> = varied.into_iter().map(|(name, _)| name).collect();
         for (name, given) in &node.inputs {
             if !decl.inputs.contains_key(name) {
                 let names: Vec<&str> = decl.inputs.keys().map(AsRef::as_ref).collect();
@@ -450,6 +472,9 @@ impl Builder<'_> {
         let mut out = Inputs::default();
         for (name, wants) in &decl.inputs {
             let Some(given) = node.inputs.get(name) else {
+                if varied.contains(&**name) {
+                    continue;
+                }
                 match &wants.default {
                     Some(default) => out.literal(name, default),
                     None if wants.optional => {}
@@ -762,16 +787,13 @@ fn fingerprint(
     hex(&Sha256::digest(of.to_string().as_bytes()))
 }
 
-/// A refusal inside a step says which.
-fn in_step(mut invalid: Invalid, step: &str) -> Invalid {
-    let inside = format!("/properties/jobs/{step}");
-    if !invalid.target.contains(&format!("/jobs/{step}")) {
-        let rest = invalid
-            .target
-            .strip_prefix("/properties")
-            .unwrap_or_default();
-        invalid.target = format!("{inside}{rest}");
-    }
-    invalid.message = format!("step {step}: {}", invalid.message);
-    invalid
+/// A pipeline of the designer says so in its settings.
+fn maker(settings: &Field<'_>) -> Result<Use, Invalid> {
+    let source = settings.get("_source").text()?.unwrap_or_default();
+    let designer = source.to_ascii_lowercase().contains("designer");
+    Ok(if designer {
+        Use::Designer
+    } else {
+        Use::Pipeline
+    })
 }

@@ -1,6 +1,13 @@
 //! Sweep jobs: the body of `PUT jobs/NAME` with `jobType: Sweep` → what is tried, how, and what one trial runs.
 
-use super::{Invalid, asset::common, field::Field, job, link::Look, resolve};
+use super::{
+    Invalid,
+    asset::common,
+    field::Field,
+    job,
+    link::{Links, Look},
+    resolve,
+};
 use crate::{names::shown, places::Places};
 use model::{
     JobId, Part, Real, RunSpec, SweepSpec, Work,
@@ -57,8 +64,15 @@ pub fn sweep_run(
         metric: Some(metric.into()),
         parameters: BTreeMap::new(),
     };
+    let places = Places::of(id.workspace());
+    let links = Links {
+        places: &places,
+        look,
+    };
+    let outputs = p.get("outputs");
     let mut task = (*trial.task).clone();
-    task.artifacts = resolve::run_path(id, Places::of(id.workspace()).artifacts_of(id.name()))?;
+    task.artifacts = resolve::run_path(id, places.artifacts_of(id.name()))?;
+    task.outputs = resolve::outputs(&links, &outputs, &job::outputs(&outputs)?, id)?;
     // What comes in is the sweep's; what goes out is each trial's.
     task.inputs
         .retain(|name, _| !name.starts_with(SEARCH_SPACE));

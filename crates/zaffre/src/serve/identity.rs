@@ -9,7 +9,7 @@ use crate::{
     failure::{Failure, about},
     home,
 };
-use api::{Fetch, Identities, JobKey, Outside};
+use api::{Fetch, Identities, JobKey, Outside, RunKey};
 use engine_local::Variables;
 use model::JobId;
 use port::Clock;
@@ -112,8 +112,14 @@ async fn read(http: &reqwest::Client, url: &str) -> Result<Value, String> {
     serde_json::from_slice(&bytes).map_err(|e| e.to_string())
 }
 
-/// The variables of every job of this machine: what Azure sets, and what `DefaultAzureCredential()` looks for (wire §1).
-pub fn variables(folder: &Folder, url: &str, jobs: &JobKey) -> Result<Variables, Failure> {
+/// The variables of every job of this machine: what Azure sets, what `DefaultAzureCredential()` looks for (wire §1), and how
+/// `mlflow` finds the job's own run (wire §11).
+pub fn variables(
+    folder: &Folder,
+    url: &str,
+    jobs: &JobKey,
+    runs: &RunKey,
+) -> Result<Variables, Failure> {
     let bundle = folder.at("ca-bundle.pem");
     let ours = folder.at("ca.pem");
     let ours = fs::read(&ours).map_err(about(&ours))?;

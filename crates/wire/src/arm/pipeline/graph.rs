@@ -127,3 +127,17 @@ pub(super) fn order(nodes: Vec<Node<'_>>) -> Result<Vec<Node<'_>>, Invalid> {
     }
     Ok(out)
 }
+
+/// A refusal inside a step says which.
+pub(super) fn in_step(mut invalid: Invalid, step: &str) -> Invalid {
+    let inside = format!("/properties/jobs/{step}");
+    if !invalid.target.contains(&format!("/jobs/{step}")) {
+        let rest = invalid
+            .target
+            .strip_prefix("/properties")
+            .unwrap_or_default();
+        invalid.target = format!("{inside}{rest}");
+    }
+    invalid.message = format!("step {step}: {}", invalid.message);
+    invalid
+}
