@@ -37,10 +37,20 @@ const MOST_FAKE_NODES: u32 = 1000;
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kube {
     Up(Up),
-    Down { state: Option<PathBuf> },
-    Check { nodes: Nodes },
+    Down {
+        state: Option<PathBuf>,
+    },
+    Check {
+        nodes: Nodes,
+    },
+    Restart {
+        state: Option<PathBuf>,
+        name: String,
+    },
     Build,
-    Kubectl { version: String },
+    Kubectl {
+        version: String,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -62,11 +72,12 @@ pub enum Nodes {
 
 pub fn parse(args: &[&str]) -> Result<Kube, String> {
     let Some((&name, rest)) = args.split_first() else {
-        return Err("kube needs up, down, check, build or kubectl".into());
+        return Err("kube needs up, down, restart, check, build or kubectl".into());
     };
     match name {
         "up" => parse_up(rest),
         "down" => parse_down(rest),
+        "restart" => parse_restart(rest),
         "check" => parse_check(rest),
         "build" => alone(name, rest, Kube::Build),
         "kubectl" => parse_kubectl(rest),
@@ -128,6 +139,16 @@ fn parse_down(args: &[&str]) -> Result<Kube, String> {
     }
 }
 
+fn parse_restart(args: &[&str]) -> Result<Kube, String> {
+    let (state, name) = match args {
+        [name] => (None, *name),
+        ["--state", folder, name] => (Some(PathBuf::from(folder)), *name),
+        _ => return Err("kube restart takes [--state FOLDER] and the name of a process".into()),
+    };
+    let name = name.to_owned();
+    Ok(Kube::Restart { state, name })
+}
+
 fn parse_kubectl(args: &[&str]) -> Result<Kube, String> {
     let version = match args {
         [] => kubectl::DEFAULT,
@@ -156,6 +177,9 @@ pub fn run(command: Kube) -> Result<()> {
             );
         }
         Kube::Down { state } => down::down(&state.unwrap_or_else(default_state))?,
+        Kube::Restart { state, name } => {
+            cluster::restart(&state.unwrap_or_else(default_state), &name)?;
+        }
         Kube::Check { nodes } => check::check(nodes)?,
         Kube::Build => println!("{}", programs::built()?.folder().display()),
         Kube::Kubectl { version } => println!("{}", kubectl::path(&version)?.display()),
@@ -198,6 +222,9 @@ impl ForTests {
             return;
         };
         command.env("ZAFFRE_KUBE_STATE", state);
+        if let Ok(program) = std::env::current_exe() {
+            command.env("ZAFFRE_XTASK", program); // tests end parts of the cluster and have them back
+        }
         command.env("ZAFFRE_KUBECONFIG_REAL", state.join("kc/admin.kubeconfig"));
     }
 

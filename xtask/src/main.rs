@@ -42,6 +42,7 @@ usage: cargo xtask COMMAND
                              a throw-away Kubernetes; prints the export of KUBECONFIG. Default: a real node when this
                              machine can run one
   kube down [--state DIR]    ends all of it
+  kube restart [--state DIR] NAME   ends a process of it by force and starts it again
   kube check [--nodes real|none]
                              a Kubernetes of its own: up, does it work, down, is nothing left
   kube build                 only builds the programs, and prints their folder

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-use crate::{Api, Scheme, problem::Problem, query::Query, route::Route};
+use crate::{Api, Scheme, identity::Caller, problem::Problem, query::Query, route::Route};
 
 /// Longest name in a path; the longest that any kind of resource allows is 255.
 const MAX_NAME_BYTES: usize = 260;
@@ -30,7 +30,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// `uri` is the one that was sent: over HTTP/2 only it says the host.
-    fn of(parts: &Parts, uri: &Uri) -> Result<Base, Problem> {
+    pub fn of(parts: &Parts, uri: &Uri) -> Result<Base, Problem> {
         let host = parts
             .headers
             .get(axum::http::header::HOST)
@@ -65,6 +65,8 @@ pub(crate) struct Call {
     pub path: String,
     /// Empty where the route streams.
     pub body: Bytes,
+    /// Who asks, where the route or its handler wants to know.
+    pub caller: Option<Caller>,
     params: Vec<(&'static str, String)>,
 }
 
@@ -77,6 +79,7 @@ impl Call {
             params: params(route.template, uri.path())?,
             headers: parts.headers,
             body: Bytes::new(),
+            caller: None,
         })
     }
 
@@ -129,7 +132,10 @@ impl Call {
 }
 
 /// The parameters of `template` in `path` (Q1, Q2).
-fn params(template: &'static str, path: &str) -> Result<Vec<(&'static str, String)>, Problem> {
+pub(crate) fn params(
+    template: &'static str,
+    path: &str,
+) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut out = Vec::new();
     let mut rest = path.trim_start_matches('/');
     for part in template.trim_start_matches('/').split('/') {

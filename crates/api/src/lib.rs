@@ -11,6 +11,7 @@ mod arm;
 mod blob;
 mod call;
 mod condition;
+mod identity;
 mod kept;
 mod kube;
 mod paging;
@@ -20,18 +21,21 @@ mod query;
 mod reply;
 mod route;
 mod runs;
+mod seal;
 mod show;
 mod table;
 mod time;
 
 pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
+pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
 pub use route::{ARM_BODY_LIMIT, Guard, Route};
 pub use runs::{RUN_KEY_BYTES, RunKey};
+pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
-use axum::{Router, extract::Request, http::HeaderMap};
+use axum::{Router, extract::Request};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
 use model::{DocKey, Kind, Time, Workspace};
@@ -70,9 +74,10 @@ impl Scheme {
 pub struct Api {
     control: Control,
     token: TokenDigest,
+    identities: Identities,
     sas: SasKey,
     location: String,
-    /// Workspaces known to exist; they are never removed.
+    /// Workspaces known to exist.
     workspaces: RwLock<HashMap<Arc<Workspace>, Arc<Places>>>,
     /// The workspace that always exists.
     home: Arc<Workspace>,
@@ -88,6 +93,7 @@ pub struct Api {
     runs: Option<RunKey>,
     experiments: plane::mlflow::Names,
     keep: Keep,
+    seal: SealKey,
 }
 
 /// Whether the disk is above its reserve; the message says what is short.
@@ -120,9 +126,12 @@ impl Api {
             .entry(home.clone())
             .or_insert_with(|| Arc::new(Places::of(home)));
         let turns = control.turns();
+        let identities = Identities::fleeting();
+        identities.read(&control)?;
         Ok(Api {
             control,
             token,
+            identities,
             sas,
             location: location.to_owned(),
             workspaces: RwLock::new(workspaces),
@@ -137,6 +146,7 @@ impl Api {
             runs: None,
             experiments: plane::mlflow::Names::default(),
             keep: Box::new(|_, _| Err(std::io::ErrorKind::Unsupported.into())),
+            seal: SealKey::fleeting(),
         })
     }
 
@@ -148,6 +158,13 @@ impl Api {
     ) -> Self {
         self.room = Box::new(room);
         self
+    }
+
+    /// Signs tokens with keys that outlive this process. Reads who there is, so it blocks.
+    pub fn with_identities(mut self, identities: Identities) -> Result<Self, StoreError> {
+        identities.read(&self.control)?;
+        self.identities = identities;
+        Ok(self)
     }
 
     /// Lets agents in whose credentials `key` has signed.
@@ -174,12 +191,11 @@ impl Api {
         self
     }
 
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        self.token.admits(
-            headers
-                .get(axum::http::header::AUTHORIZATION)
-                .map(|v| v.as_bytes()),
-        )
+    /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.
+    #[must_use]
+    pub fn with_seal(mut self, key: SealKey) -> Self {
+        self.seal = key;
+        self
     }
 
     /// The workspace spelled as first written, if it exists.
@@ -208,6 +224,15 @@ impl Api {
         workspace
     }
 
+    /// A workspace that was deleted.
+    fn forget(&self, workspace: &Arc<Workspace>) {
+        let mut known = self
+            .workspaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.remove(workspace);
+    }
+
     fn workspaces_known(&self) -> Vec<Arc<Workspace>> {
         let known = self
             .workspaces
@@ -227,13 +252,14 @@ impl Api {
         }
     }
 
-    /// Whether a container belongs to a workspace.
-    fn owns(&self, container: &str) -> bool {
+    /// The workspace that a container belongs to.
+    fn owner(&self, container: &str) -> Option<Arc<Workspace>> {
         let known = self
             .workspaces
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        known.values().any(|places| places.owns(container))
+        let mut all = known.iter();
+        all.find_map(|(w, places)| places.owns(container).then(|| w.clone()))
     }
 
     /// Lets `wire` find documents. A store that cannot be read is an error of ours, never a missing document.

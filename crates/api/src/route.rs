@@ -20,7 +20,9 @@ use std::sync::{
 
 use crate::{
     Api, Scheme,
-    call::Call,
+    arm::put,
+    call::{Base, Call},
+    identity::Caller,
     kube,
     plane::mlflow,
     problem::{Answer, Problem},
@@ -29,21 +31,27 @@ use crate::{
 
 /// Largest JSON body of an ARM or data-plane request: Azure's own limit.
 pub const ARM_BODY_LIMIT: usize = 4 * 1024 * 1024;
+/// Largest body of a request that nobody is known to have sent: a form with a secret or a code, or a refresh token.
+const OWN_BODY_LIMIT: usize = 16 * 1024;
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// Everybody: it says nothing about the server's content.
     Open,
-    /// Who holds the server's token.
+    /// Who may do the route's action where its path points (`identity::gate`).
     Token,
+    /// Everybody who has signed in: no role is needed.
+    Signed,
+    /// Who shows the handler a credential of its own kind: a secret, a code, a job's key.
+    Own,
     /// Who holds the credential of a node.
     Agent,
-    /// Who holds the server's token, or the credential of a run of the workspace that goes on; refusals are MLflow's.
+    /// As `Token`, or who holds the credential of a run of the workspace, while that goes on; refusals are MLflow's.
     Run,
-    /// Who holds a shared access signature, or the server's token; refusals are XML.
+    /// Who holds a shared access signature, or may do the route's action in the workspace of the container; refusals are XML.
     Blob,
-    /// Who holds the server's token; refusals are `Status` objects of Kubernetes.
+    /// As `Token`; refusals are `Status` objects of Kubernetes.
     Kube,
 }
 
@@ -92,10 +100,10 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     }
     router
         .fallback(move |request: Request| async move {
-            finish(&request_id(), not_found(&nowhere, &request))
+            finish(&request_id(), not_found(&nowhere, request).await)
         })
         .method_not_allowed_fallback(move |request: Request| async move {
-            finish(&request_id(), wrong_method(&wrong, &request))
+            finish(&request_id(), wrong_method(&wrong, request).await)
         })
 }
 
@@ -139,10 +147,10 @@ fn lower_template(template: &str) -> String {
         .join("/")
 }
 
-fn not_found(api: &Api, request: &Request) -> Response {
-    let uri = sent(request);
+async fn not_found(api: &Api, request: Request) -> Response {
+    let uri = sent(&request);
     if kube::holds(uri.path()) {
-        return kube_refused(api, request, kube::nothing_here());
+        return kube_refused(api, request, kube::nothing_here()).await;
     }
     if mlflow::holds(uri.path()) {
         return mlflow::nothing_here(&uri).into_mlflow_response();
@@ -159,19 +167,20 @@ fn not_found(api: &Api, request: &Request) -> Response {
     .into_arm_response()
 }
 
-/// A refusal of the Kubernetes part, which says nothing to those without the token (I8).
-fn kube_refused(api: &Api, request: &Request, refused: kube::Refused) -> Response {
-    if api.admits(request.headers()) {
-        refused.into_response()
-    } else {
-        kube::denied().into_response()
+/// A refusal of the Kubernetes part, which says nothing to those who have not signed in (I8).
+async fn kube_refused(api: &Api, request: Request, refused: kube::Refused) -> Response {
+    let uri = sent(&request);
+    let (parts, _) = request.into_parts();
+    match signed_in(api, &parts, &uri).await {
+        Ok(_) => refused.into_response(),
+        Err(_) => kube::denied().into_response(),
     }
 }
 
-fn wrong_method(api: &Api, request: &Request) -> Response {
-    let uri = sent(request);
+async fn wrong_method(api: &Api, request: Request) -> Response {
+    let uri = sent(&request);
     if kube::holds(uri.path()) {
-        return kube_refused(api, request, kube::wrong_method());
+        return kube_refused(api, request, kube::wrong_method()).await;
     }
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -183,6 +192,38 @@ fn wrong_method(api: &Api, request: &Request) -> Response {
         ),
     )
     .into_arm_response()
+}
+
+/// Who asks; 401 when that is nobody.
+async fn signed_in(
+    api: &Api,
+    parts: &axum::http::request::Parts,
+    uri: &Uri,
+) -> Result<Caller, Problem> {
+    let base = Base::of(parts, uri)?;
+    let caller = api.caller(&parts.headers, &base).await;
+    caller.ok_or_else(Problem::unauthorized)
+}
+
+/// Who asks, where the route wants that known, and whether that one may (R2).
+async fn admitted(
+    api: &Api,
+    route: &'static Route,
+    parts: &axum::http::request::Parts,
+    uri: &Uri,
+) -> Result<Option<Caller>, Problem> {
+    match route.guard {
+        Guard::Open | Guard::Own | Guard::Agent => Ok(None),
+        // A signature may stand in place of a token: the handler knows for what.
+        Guard::Blob => Ok(signed_in(api, parts, uri).await.ok()),
+        Guard::Signed => signed_in(api, parts, uri).await.map(Some),
+        Guard::Run if runs::admits(api, route, &parts.headers, uri) => Ok(None),
+        Guard::Token | Guard::Kube | Guard::Run => {
+            let caller = signed_in(api, parts, uri).await?;
+            api.authorise(&caller, route, uri)?;
+            Ok(Some(caller))
+        }
+    }
 }
 
 async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Response {
@@ -207,14 +248,17 @@ async fn answer(
     uri: &Uri,
     body: Body,
 ) -> Answer {
-    if route.guard == Guard::Token && !api.admits(&parts.headers) {
-        return Err(Problem::unauthorized());
-    }
+    let caller = admitted(&api, route, &parts, uri).await;
+    let caller = match caller {
+        Err(problem)
+            if route.guard == Guard::Kube && problem.status == StatusCode::UNAUTHORIZED =>
+        {
+            return Ok(kube::denied().into_response());
+        }
+        caller => caller?,
+    };
     if let Handler::Switch(handler) = route.handler {
         return handler(&api, parts, uri);
-    }
-    if route.guard == Guard::Kube && !api.admits(&parts.headers) {
-        return Ok(kube::denied().into_response());
     }
     if let Handler::Kept(handler) = route.handler {
         let scheme = parts.extensions.get().copied().unwrap_or(Scheme::Https);
@@ -227,14 +271,14 @@ async fn answer(
         };
     }
     let mut call = Call::new(route, parts, uri)?;
-    if route.guard == Guard::Run {
-        if !api.admits(&call.headers) && !runs::admits(&api, &call) {
-            return Err(Problem::unauthorized());
-        }
-        if !mlflow::speaks(call.param("v")) {
-            return Err(mlflow::nothing_here(uri));
-        }
+    if route.guard == Guard::Run && !mlflow::speaks(call.param("v")) {
+        return Err(mlflow::nothing_here(uri));
     }
+    call.caller = caller;
+    let limit = match route.guard {
+        Guard::Own => OWN_BODY_LIMIT,
+        _ => ARM_BODY_LIMIT,
+    };
     // What everybody may ask takes no body: nothing of it is read.
     let body = if route.guard == Guard::Open {
         Body::empty()
@@ -245,26 +289,29 @@ async fn answer(
         Handler::Switch(_) => unreachable!("answered above"),
         Handler::Stream(handler) => handler(api, call, body).await,
         Handler::Now(handler) | Handler::Kept(handler) => {
-            call.body = read(body).await?;
+            call.body = read(body, limit).await?;
             handler(&api, &call)
         }
         Handler::Ask(handler) => {
-            call.body = read(body).await?;
-            handler(api, call).await
+            call.body = read(body, limit).await?;
+            match call.caller.as_ref().map(Caller::name) {
+                Some(name) => put::acting_as(name.into(), handler(api, call)).await,
+                None => handler(api, call).await,
+            }
         }
         Handler::Block(handler) => {
-            call.body = read(body).await?;
+            call.body = read(body, limit).await?;
             crate::blocking(move || handler(&api, &call)).await
         }
     }
 }
 
-async fn read(body: Body) -> Result<bytes::Bytes, Problem> {
+async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
     use http_body_util::{BodyExt, Limited};
-    match Limited::new(body, ARM_BODY_LIMIT).collect().await {
+    match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(Problem::too_large(ARM_BODY_LIMIT))
+            Err(Problem::too_large(limit))
         }
         Err(_) => Err(Problem::bad("the body ended early")),
     }

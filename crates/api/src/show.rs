@@ -6,7 +6,7 @@ use model::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use wire::{
-    arm::asset::name_and_version,
+    arm::{asset::name_and_version, target::Target},
     view::{self, Site, history::Which, job::Job},
 };
 
@@ -43,6 +43,8 @@ pub(crate) fn workspace_document(
 
 pub(crate) fn compute(api: &Api, base: &Base, document: &Document) -> Value {
     let view = api.control.view();
+    let body: Value = serde_json::from_str(&document.json).unwrap_or_default();
+    let target = Target::of(&body).unwrap_or(Target::AmlCompute);
     let id = ComputeId::new(&document.key.workspace, document.key.path.clone());
     if let Some(record) = view.kubernetes.get(&id) {
         let trouble = view.clusters_seen.get(&record.cluster());
@@ -55,6 +57,13 @@ pub(crate) fn compute(api: &Api, base: &Base, document: &Document) -> Value {
         );
     }
     let record = view.clusters.get(&id).map(|r| &**r);
+    if target == Target::ComputeInstance {
+        let nodes = view.nodes_of(&id);
+        return view::compute::instance(&site(api, base), document, record, nodes);
+    }
+    if !matches!(target, Target::AmlCompute | Target::Kubernetes) {
+        return view::compute::attached(&site(api, base), document, target);
+    }
     view::compute::compute(&site(api, base), document, record, view.nodes_of(&id))
 }
 

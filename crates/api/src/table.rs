@@ -5,17 +5,17 @@ use axum::http::Method;
 use crate::{
     agents,
     arm::{
-        assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, operations,
-        workspaces,
+        assets, batch, computes, datastores, invoke, job_list, jobs, location, metrics, online,
+        operations, templates, workspaces,
     },
-    blob, kube,
+    blob, identity, kube,
     plane::{
         data, history,
         mlflow::{artifacts, experiments, logged, models, runs, search, versions},
         open,
     },
     route::{
-        Guard::{self, Agent, Blob, Kube, Open, Run, Token},
+        Guard::{self, Agent, Blob, Kube, Open, Own, Run, Signed, Token},
         Handler::{self, Ask, Block, Kept, Now, Stream, Switch},
         Route,
     },
@@ -66,6 +66,12 @@ macro_rules! flow {
     };
 }
 
+/// The role assignments at a scope, or one of them.
+macro_rules! roles {
+    ($scope:literal $(, $one:literal)?) => {
+        concat!($scope, "/providers/Microsoft.Authorization/roleAssignments" $(, $one)?)
+    };
+}
 /// A path of the Kubernetes part.
 macro_rules! kube {
     ($rest:literal) => {
@@ -110,6 +116,45 @@ pub const ROUTES: &[Route] = &[
     row(GET, "/metadata/endpoints", "zaffre/metadata/read", Open, Now(open::metadata)),
     row(GET, "/discovery", "zaffre/discovery/read", Open, Now(open::discovery)),
 
+    // signing in; a tenant is a word of the client's
+    row(GET, "/{tenant}/.well-known/openid-configuration", "zaffre/identity/read", Open, Now(identity::configuration)),
+    row(GET, "/{tenant}/v2.0/.well-known/openid-configuration", "zaffre/identity/read", Open, Now(identity::configuration)),
+    row(GET, "/{tenant}/discovery/v2.0/keys", "zaffre/identity/read", Open, Now(identity::jwks)),
+    row(POST, "/{tenant}/oauth2/token", "zaffre/identity/token/action", Own, Ask(|a, c| Box::pin(identity::token(a, c)))),
+    row(POST, "/{tenant}/oauth2/v2.0/token", "zaffre/identity/token/action", Own, Ask(|a, c| Box::pin(identity::token(a, c)))),
+    row(POST, "/{tenant}/oauth2/v2.0/devicecode", "zaffre/identity/device/action", Own, Now(identity::device_begin)),
+    row(GET, "/devicelogin", "zaffre/identity/read", Open, Now(identity::device_page)),
+    row(POST, "/devicelogin", "zaffre/identity/device/action", Own, Ask(|a, c| Box::pin(identity::device_submit(a, c)))),
+    row(POST, "/devicelogin/approve", "zaffre/identity/device/action", Signed, Now(identity::approve)),
+    row(GET, "/msi/token", "zaffre/identity/token/read", Own, Now(identity::managed)),
+
+    // identities and roles
+    row(GET, "/identities", "Microsoft.Authorization/identities/read", Token, Now(identity::identities)),
+    row(GET, "/identities/{n}", "Microsoft.Authorization/identities/read", Token, Now(identity::identity)),
+    row(PUT, "/identities/{n}", "Microsoft.Authorization/identities/write", Token, Ask(|a, c| Box::pin(identity::create(a, c)))),
+    row(DELETE, "/identities/{n}", "Microsoft.Authorization/identities/delete", Token, Ask(|a, c| Box::pin(identity::remove(a, c)))),
+    row(POST, "/identities/{n}/rotate", "Microsoft.Authorization/identities/write", Token, Ask(|a, c| Box::pin(identity::rotate(a, c)))),
+    row(GET, roles!(""), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignments)),
+    row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
+    row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
+    row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+
     // workspaces
     row(GET, "/subscriptions/{s}/resourceGroups/{g}", "Microsoft.Resources/subscriptions/resourceGroups/read", Token, Now(workspaces::group)),
     row(GET, "/subscriptions/{s}/providers/Microsoft.MachineLearningServices/workspaces", act!("/read"), Token, Block(workspaces::list_in_subscription)),
@@ -117,10 +162,16 @@ pub const ROUTES: &[Route] = &[
     row(GET, ws!(""), act!("/read"), Token, Kept(workspaces::get)),
     row(PUT, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::create(a, c)))),
     row(PATCH, ws!(""), act!("/write"), Token, Ask(|a, c| Box::pin(workspaces::update(a, c)))),
+    row(DELETE, ws!(""), act!("/delete"), Token, Ask(|a, c| Box::pin(workspaces::delete(a, c)))),
+    row(PUT, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{n}", "Microsoft.Resources/deployments/write", Token, Ask(|a, c| Box::pin(templates::put(a, c)))),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
+    row(GET, "/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{n}/operations", "Microsoft.Resources/deployments/operations/read", Token, Now(templates::operations)),
 
     // datastores
-    row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Now(datastores::list)),
+    row(GET, ws!("/datastores"), act!("/datastores/read"), Token, Block(datastores::list)),
     row(GET, ws!("/datastores/{n}"), act!("/datastores/read"), Token, Now(datastores::get)),
+    row(PUT, ws!("/datastores/{n}"), act!("/datastores/write"), Token, Ask(|a, c| Box::pin(datastores::put(a, c)))),
+    row(DELETE, ws!("/datastores/{n}"), act!("/datastores/delete"), Token, Ask(|a, c| Box::pin(datastores::delete(a, c)))),
     row(POST, ws!("/datastores/{n}/listSecrets"), act!("/datastores/listsecrets/action"), Token, Now(datastores::secrets)),
 
     // computes
@@ -130,6 +181,12 @@ pub const ROUTES: &[Route] = &[
     row(PATCH, ws!("/computes/{n}"), act!("/computes/write"), Token, Ask(|a, c| Box::pin(computes::update(a, c)))),
     row(DELETE, ws!("/computes/{n}"), act!("/computes/delete"), Token, Ask(|a, c| Box::pin(computes::delete(a, c)))),
     row(POST, ws!("/computes/{n}/listNodes"), act!("/computes/listNodes/action"), Token, Now(computes::nodes)),
+    row(POST, ws!("/computes/{n}/start"), act!("/computes/start/action"), Token, Ask(|a, c| Box::pin(computes::start(a, c)))),
+    row(POST, ws!("/computes/{n}/stop"), act!("/computes/stop/action"), Token, Ask(|a, c| Box::pin(computes::stop(a, c)))),
+    row(POST, ws!("/computes/{n}/restart"), act!("/computes/restart/action"), Token, Ask(|a, c| Box::pin(computes::restart(a, c)))),
+    row(POST, ws!("/computes/{n}/listKeys"), act!("/computes/listKeys/action"), Token, Now(computes::secrets)),
+    row(POST, ws!("/computes/{n}/enableSso"), act!("/computes/enableSso/action"), Token, Ask(|a, c| Box::pin(computes::set_instance(a, c)))),
+    row(POST, ws!("/computes/{n}/updateIdleShutdownSetting"), act!("/computes/updateIdleShutdownSetting/action"), Token, Ask(|a, c| Box::pin(computes::set_instance(a, c)))),
     row(POST, ws!("/computes/{n}/preempt"), act!("/computes/preempt/action"), Token, Ask(|a, c| Box::pin(computes::preempt(a, c)))),
 
     // locations
@@ -166,6 +223,21 @@ pub const ROUTES: &[Route] = &[
     row(POST, "/batch/{s}/{g}/{w}/{e}/jobs", act!("/batchEndpoints/score/action"), Token, Ask(|a, c| Box::pin(invoke::invoke(a, c)))),
     row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/jobs"), act!("/batchEndpoints/jobs/read"), Token, Block(job_list::of_endpoint)),
     row(GET, plane!("/mferp/managementfrontend", "/batchEndpoints/{e}/deployments/{d}/jobs"), act!("/batchEndpoints/deployments/jobs/read"), Token, Block(job_list::of_deployment)),
+
+    // online endpoints: documents with keys; a deployment is checked and refused
+    row(GET, ws!("/onlineEndpoints"), act!("/onlineEndpoints/read"), Token, Block(online::list)),
+    row(GET, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/read"), Token, Kept(online::get)),
+    row(PUT, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/write"), Token, Ask(|a, c| Box::pin(online::put(a, c)))),
+    row(PATCH, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/write"), Token, Ask(|a, c| Box::pin(online::patch(a, c)))),
+    row(DELETE, ws!("/onlineEndpoints/{e}"), act!("/onlineEndpoints/delete"), Token, Ask(|a, c| Box::pin(online::delete(a, c)))),
+    row(POST, ws!("/onlineEndpoints/{e}/listKeys"), act!("/onlineEndpoints/listKeys/action"), Token, Now(online::keys)),
+    row(POST, ws!("/onlineEndpoints/{e}/regenerateKeys"), act!("/onlineEndpoints/regenerateKeys/action"), Token, Ask(|a, c| Box::pin(online::regenerate(a, c)))),
+    row(POST, ws!("/onlineEndpoints/{e}/token"), act!("/onlineEndpoints/token/action"), Token, Now(online::token)),
+    row(GET, ws!("/onlineEndpoints/{e}/deployments"), act!("/onlineEndpoints/deployments/read"), Token, Now(online::list_deployments)),
+    row(GET, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/read"), Token, Now(online::get_deployment)),
+    row(PUT, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/write"), Token, Block(online::put_deployment)),
+    row(DELETE, ws!("/onlineEndpoints/{e}/deployments/{d}"), act!("/onlineEndpoints/deployments/delete"), Token, Now(online::delete_deployment)),
+    row(POST, ws!("/onlineEndpoints/{e}/deployments/{d}/getLogs"), act!("/onlineEndpoints/deployments/getLogs/action"), Token, Now(online::get_deployment)),
 
     // jobs
     row(GET, ws!("/jobs"), act!("/jobs/read"), Token, Block(job_list::list)),
@@ -336,6 +408,17 @@ mod tests {
             .filter(|r| r.guard == Open)
             .map(|r| r.template)
             .collect();
-        assert_eq!(open, ["/health", "/metadata/endpoints", "/discovery"]);
+        assert_eq!(
+            open,
+            [
+                "/health",
+                "/metadata/endpoints",
+                "/discovery",
+                "/{tenant}/.well-known/openid-configuration",
+                "/{tenant}/v2.0/.well-known/openid-configuration",
+                "/{tenant}/discovery/v2.0/keys",
+                "/devicelogin",
+            ]
+        );
     }
 }

@@ -131,6 +131,14 @@ impl Way {
         })
     }
 
+    /// Whether the pods of all namespaces may be seen.
+    pub async fn sees_all_pods(&self) -> Result<(), Failed> {
+        let all: Api<Pod> = Api::all(self.client.clone());
+        let one = ListParams::default().limit(1);
+        let asked = Asked::new("list", "pods");
+        self.asked(asked, all.list_metadata(&one)).await.map(drop)
+    }
+
     /// The claims that jobs find mounted; none where they cannot be listed.
     pub async fn claims(&self) -> Vec<Claim> {
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);

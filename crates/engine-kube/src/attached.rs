@@ -3,6 +3,8 @@
 //! L1 a pod of an attempt is made at most once (`Records`, R2), and never before its record is on disk;
 //! L2 while the API server fails, it is asked at most ten times a second;
 //! L3 what the cluster did to a pod is told as soon as it is certain, and from then on nothing that its agent says counts;
+//! L5 what an event costs does not grow with the number of pods: it is looked at alone, and everything together only as often
+//!    as that stays cheap;
 //! L4 an end that the agent has told stands, whatever becomes of the pod.
 
 mod entry;
@@ -14,7 +16,7 @@ use crate::{
     cluster::{self, Known},
     connect,
     phase::Look,
-    pod::{self, Settings},
+    pod::{self, Claim, Settings},
     record::{Key, Record, Records},
     trouble::Kind,
     watch::{self, Said, Watch},
@@ -41,8 +43,16 @@ use tokio::sync::mpsc::Receiver;
 const TICK: Duration = Duration::from_millis(100);
 /// Events of one watch that are taken before others get their turn.
 const BURST: usize = 512;
+/// Everything is looked at so often at most: what has news is looked at before, and nothing is due more exactly.
+const REVIEW: Duration = Duration::from_millis(500);
+/// Looking at everything is repeated after so many times as long as it took: it is at most a twentieth of a processor.
+const CHEAP: u32 = 20;
+/// A watch that has not failed again for so long works: it was tried meanwhile, and a try that fails takes a few seconds.
+const WELL: Duration = Duration::from_secs(20);
 /// A missing definition of instance types is tried to be installed so often.
 const DEFINE: Duration = Duration::from_secs(30);
+/// Whether all pods may be seen is asked so often where they may not.
+const WIDEN: Duration = Duration::from_secs(10);
 
 /// What a compute is told.
 pub enum Told {
@@ -84,10 +94,23 @@ pub struct Attached {
     pods: Watch<Pod>,
     types: Watch<DynamicObject>,
     known: Known,
+    /// The labels of ours here.
+    labels: BTreeMap<String, String>,
     /// Pods of this server and compute by name.
     ours: cluster::Board<Look>,
     troubles: BTreeMap<&'static str, Box<str>>,
+    /// When each watch last failed.
+    failed_at: BTreeMap<&'static str, Instant>,
     entries: BTreeMap<Key, Entry>,
+    /// Entries by the names of their pods.
+    by_name: BTreeMap<String, Key>,
+    /// Entries with news (L5).
+    touched: BTreeSet<Key>,
+    /// Entries for which something is to be asked, but not yet (L2).
+    waiting: BTreeSet<Key>,
+    /// Everything is looked at again then.
+    review_at: Instant,
+    publish_at: Instant,
     flight: FuturesUnordered<BoxFuture<'static, Outcome>>,
     owner: Option<OwnerReference>,
     /// Names under removal that belong to no task.
@@ -98,7 +121,13 @@ pub struct Attached {
     define_at: Option<Instant>,
     defining: bool,
     detaching: bool,
-    narrowed: bool,
+    /// Only pods of our namespace are seen; then all are tried again.
+    narrowed: Option<Instant>,
+    widening: bool,
+    /// No pod may be made; then one is tried again, after this pause.
+    gate: Option<(Instant, Duration)>,
+    /// Claims to mount, and when they were listed.
+    claims: Option<(Instant, Vec<Claim>)>,
     dirty: bool,
 }
 
@@ -106,8 +135,10 @@ impl Attached {
     /// Serves until it is detached, or nobody can tell it anything any more.
     pub async fn serve(given: Given, mut inbox: Receiver<Told>) {
         let way = connect::open(&given.kubeconfig, &given.spec.namespace).await;
+        let labels = pod::labels(&given.settings.server, &given.id);
         let mut own = Attached {
             given,
+            labels,
             way: None,
             nodes: watch::none(),
             pods: watch::none(),
@@ -115,7 +146,13 @@ impl Attached {
             known: Known::default(),
             ours: cluster::Board::default(),
             troubles: BTreeMap::new(),
+            failed_at: BTreeMap::new(),
             entries: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            review_at: Instant::now(),
+            publish_at: Instant::now(),
             flight: FuturesUnordered::new(),
             owner: None,
             sweeping: BTreeSet::new(),
@@ -124,7 +161,10 @@ impl Attached {
             define_at: None,
             defining: false,
             detaching: false,
-            narrowed: false,
+            narrowed: None,
+            widening: false,
+            gate: None,
+            claims: None,
             dirty: true,
         };
         match way {
@@ -166,9 +206,9 @@ impl Attached {
                 }
                 Some(said) = own.types.next() => own.instance_type(said),
                 Some(outcome) = own.flight.next(), if !own.flight.is_empty() => own.done(outcome),
-                _ = tick.tick() => own.publish(),
+                _ = tick.tick() => own.on_tick(Instant::now()),
             }
-            own.review(Instant::now());
+            own.review_touched(Instant::now());
             if own.detaching && own.flight.is_empty() && own.entries.is_empty() {
                 own.withdraw().await;
                 return;
@@ -188,6 +228,7 @@ impl Attached {
                 for entry in self.entries.values_mut() {
                     entry.forgotten = true;
                 }
+                self.review_at = Instant::now();
             }
         }
     }
@@ -195,10 +236,21 @@ impl Attached {
     /// A watch is broken, or speaks again.
     fn heard(&mut self, resource: &'static str, broken: Option<Box<str>>) {
         let changed = match broken {
-            Some(words) => self.troubles.insert(resource, words.clone()) != Some(words),
+            Some(words) if self.troubles.get(resource) == Some(&words) => false,
+            Some(words) => {
+                tracing::warn!(compute = %self.given.id, "{words}"); // once, and not at every try
+                self.troubles.insert(resource, words);
+                true
+            }
             None => self.troubles.remove(resource).is_some(),
         };
         self.dirty |= changed;
+    }
+
+    /// A watch has failed.
+    fn broken(&mut self, resource: &'static str, words: Box<str>) {
+        self.failed_at.insert(resource, Instant::now());
+        self.heard(resource, Some(words));
     }
 
     fn node(&mut self, said: Said<Node>) {
@@ -207,7 +259,7 @@ impl Attached {
         let compute = &self.given.id;
         let board = &mut self.known.machines;
         match said {
-            Said::Broken { words, .. } => return self.heard("nodes", Some(words)),
+            Said::Broken { words, .. } => return self.broken("nodes", words),
             Said::Event(Event::Init) => board.begin(),
             Said::Event(Event::InitApply(node)) => {
                 board.listed(name(&node), Some(cluster::machine(compute, &node)));
@@ -221,15 +273,18 @@ impl Attached {
                 }
                 board.set(name(&node), Some(machine));
             }
-            Said::Event(Event::Delete(node)) => board.set(name(&node), None),
+            Said::Event(Event::Delete(node)) => {
+                board.set(name(&node), None);
+            }
         }
         self.dirty = true;
+        self.review_at = Instant::now(); // whatever is on it may be lost
         self.heard("nodes", None);
     }
 
     fn own_look(&self, pod: &Pod) -> Option<(Box<str>, Look)> {
         let labels = pod.metadata.labels.as_ref()?;
-        let mine = pod::labels(&self.given.settings.server, &self.given.id);
+        let mine = &self.labels;
         let here = pod.metadata.namespace.as_deref() == Some(&*self.given.settings.namespace);
         let all = here && mine.iter().all(|(k, v)| labels.get(k) == Some(v));
         all.then(|| {
@@ -249,7 +304,7 @@ impl Attached {
                     );
                     return;
                 }
-                return self.heard("pods", Some(words));
+                return self.broken("pods", words);
             }
             Said::Event(Event::Init) => {
                 self.known.held.begin();
@@ -265,35 +320,84 @@ impl Attached {
             Said::Event(Event::InitDone) => {
                 self.known.held.end();
                 self.ours.end();
+                self.dirty = true;
+                self.review_at = Instant::now();
             }
             Said::Event(Event::Apply(pod)) => {
                 let (key, held) = cluster::held(&pod);
-                self.known.held.set(key, held);
+                self.dirty |= self.known.held.set(key, held);
                 if let Some((name, look)) = self.own_look(&pod) {
+                    self.touch(&name);
                     self.ours.set(name, Some(look));
                 }
             }
             Said::Event(Event::Delete(pod)) => {
                 let (key, _) = cluster::held(&pod);
-                self.known.held.set(key, None);
+                self.dirty |= self.known.held.set(key, None);
                 if let Some((name, look)) = self.own_look(&pod) {
                     self.last_look(&name, look);
+                    self.touch(&name);
                     self.ours.set(name, None);
                 }
             }
         }
-        self.dirty = true;
         self.heard("pods", None);
+    }
+
+    /// The pod of this name has news. One that belongs to nobody is found when everything is looked at.
+    fn touch(&mut self, name: &str) {
+        match self.by_name.get(name) {
+            Some(key) => {
+                self.touched.insert(key.clone());
+            }
+            None => self.review_at = self.review_at.min(Instant::now() + TICK),
+        }
+    }
+
+    /// Looks at everything and shows it, each as often as that stays cheap (L5).
+    fn on_tick(&mut self, now: Instant) {
+        // A watch that works again says so only when something happens.
+        let well: Vec<&'static str> = self
+            .failed_at
+            .extract_if(.., |_, at| *at + WELL <= now)
+            .map(|(resource, _)| resource)
+            .collect();
+        for resource in well {
+            self.heard(resource, None);
+        }
+        if self.publish_at <= now {
+            self.publish();
+            self.publish_at = now + now.elapsed() * CHEAP;
+        }
+        if self.review_at <= now {
+            let begun = Instant::now();
+            self.review(now);
+            self.review_at = begun + REVIEW.max(begun.elapsed() * CHEAP);
+        }
     }
 
     /// Sees the pods of our namespace only, from now on; `false` when it does already.
     fn narrow(&mut self) -> bool {
         let Some(way) = &self.way else { return false };
-        if std::mem::replace(&mut self.narrowed, true) {
+        let before = self.narrowed.replace(Instant::now() + WIDEN);
+        if before.is_some() {
             return false;
         }
         self.pods = watch::pods(&way.client, Some(&way.namespace), &way.url);
         true
+    }
+
+    /// All pods may be seen after all, or still may not.
+    fn widened(&mut self, result: &Result<(), Failed>) {
+        self.widening = false;
+        match (&self.way, result) {
+            (Some(way), Ok(())) => {
+                tracing::info!(compute = %self.given.id, "the pods of all namespaces can be seen");
+                self.narrowed = None;
+                self.pods = watch::pods(&way.client, None, &way.url);
+            }
+            _ => self.narrowed = Some(Instant::now() + WIDEN),
+        }
     }
 
     fn instance_type(&mut self, said: Said<DynamicObject>) {
@@ -308,6 +412,7 @@ impl Attached {
         match said {
             Said::Broken { kind, words } => {
                 if kind == Kind::NotFound {
+                    self.failed_at.remove(wire::crd::PLURAL); // this is not over before it is defined
                     self.define_at.get_or_insert_with(Instant::now);
                     self.troubles.entry(wire::crd::PLURAL).or_insert_with(|| {
                         "instancetypes: their definition is not installed yet".into()
@@ -315,13 +420,17 @@ impl Attached {
                     self.dirty = true;
                     return;
                 }
-                return self.heard(wire::crd::PLURAL, Some(words));
+                return self.broken(wire::crd::PLURAL, words);
             }
             Said::Event(Event::Init) => board.begin(),
             Said::Event(Event::InitApply(object)) => board.listed(name(&object), read(&object)),
             Said::Event(Event::InitDone) => board.end(),
-            Said::Event(Event::Apply(object)) => board.set(name(&object), read(&object)),
-            Said::Event(Event::Delete(object)) => board.set(name(&object), None),
+            Said::Event(Event::Apply(object)) => {
+                board.set(name(&object), read(&object));
+            }
+            Said::Event(Event::Delete(object)) => {
+                board.set(name(&object), None);
+            }
         }
         self.dirty = true;
         self.define_at = None;

@@ -46,12 +46,19 @@ impl<T> Board<T> {
             self.whole = true;
         }
     }
-    /// An object has changed.
-    pub fn set(&mut self, key: Box<str>, value: Option<T>) {
+    /// An object has changed; whether that changes anything here.
+    pub fn set(&mut self, key: Box<str>, value: Option<T>) -> bool
+    where
+        T: PartialEq,
+    {
         match value {
-            Some(value) => self.known.insert(key, value),
-            None => self.known.remove(&key),
-        };
+            Some(value) if self.known.get(&key) == Some(&value) => false,
+            Some(value) => {
+                self.known.insert(key, value);
+                true
+            }
+            None => self.known.remove(&key).is_some(),
+        }
     }
     /// Its objects.
     pub fn iter(&self) -> impl Iterator<Item = (&Box<str>, &T)> {

@@ -448,7 +448,7 @@ impl Manager {
             return;
         };
         let why = |text: &str| Phase::Pending { why: text.into() };
-        if let Err(e) = self.records.write(&record) {
+        if let Err(e) = self.records.note(&record) {
             // Not shown: the control plane asks again (K2).
             tracing::error!("the record of {key} cannot be written: {e}");
             return;

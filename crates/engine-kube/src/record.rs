@@ -105,8 +105,17 @@ impl Records {
         self.0.join(format!("{}.{whole}.json", name::of("", key)))
     }
 
-    /// Writes one (R1).
+    /// Writes one (R1), durably.
     pub fn write(&self, record: &Record) -> io::Result<()> {
+        self.put(record, true)
+    }
+
+    /// Writes one that says no more than what the control plane says again: it need not survive the machine.
+    pub fn note(&self, record: &Record) -> io::Result<()> {
+        self.put(record, false)
+    }
+
+    fn put(&self, record: &Record, durably: bool) -> io::Result<()> {
         let path = self.path(&record.key());
         let beside = path.with_extension("new");
         let mut file = File::options()
@@ -116,7 +125,9 @@ impl Records {
             .mode(0o600)
             .open(&beside)?;
         file.write_all(&serde_json::to_vec(record).map_err(io::Error::other)?)?;
-        file.sync_all()?;
+        if durably {
+            file.sync_all()?;
+        }
         fs::rename(beside, path)
     }
 

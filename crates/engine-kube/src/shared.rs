@@ -259,10 +259,14 @@ impl Shared {
         self.remote.apply(vec![action]);
     }
 
-    /// What an agent says at the moment, also of its task.
+    /// Takes in what the agents have said; `agent` tells it.
+    pub(crate) fn hear_agents(&self) {
+        self.take(&mut self.state());
+    }
+
+    /// What an agent has said, also of its task.
     pub(crate) fn agent(&self, node: &NodeId, task: Option<&TaskId>) -> Agent {
-        let mut state = self.state();
-        self.take(&mut state);
+        let state = self.state();
         let seen = task.and_then(|task| state.agents.tasks.get(task));
         Agent {
             up: is_up(state.agents.nodes.get(node)),

@@ -13,7 +13,10 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 /// Pause after the first failure of a watch.
 const FIRST: Duration = Duration::from_millis(200);
@@ -36,20 +39,44 @@ pub enum Said<K> {
 /// A watch.
 pub type Watch<K> = BoxStream<'static, Said<K>>;
 
-struct Patience(Duration);
+/// A watch that has failed begins with the first pause again when it was quiet for so long. One success is not enough: who may
+/// list and not watch succeeds at every other request.
+const QUIET: Duration = Duration::from_secs(20);
+
+/// The pauses of one watch.
+struct Patience {
+    pause: Duration,
+    last: Option<Instant>,
+}
+
+impl Patience {
+    const fn new() -> Patience {
+        Patience {
+            pause: FIRST,
+            last: None,
+        }
+    }
+
+    fn after(&mut self, now: Instant) -> Duration {
+        let quiet = |last| now.saturating_duration_since(last) > self.pause + QUIET;
+        if self.last.is_some_and(quiet) {
+            self.pause = FIRST;
+        }
+        self.last = Some(now);
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST);
+        pause
+    }
+}
 
 impl Iterator for Patience {
     type Item = Duration;
     fn next(&mut self) -> Option<Duration> {
-        let now = self.0;
-        self.0 = (now * 2).min(LONGEST);
-        Some(now)
+        Some(self.after(Instant::now()))
     }
 }
 impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.0 = FIRST;
-    }
+    fn reset(&mut self) {} // see `QUIET`
 }
 
 fn watch<K>(api: Api<K>, resource: &'static str, url: &str) -> Watch<K>
@@ -67,7 +94,7 @@ fn said<K: Send + 'static>(
 ) -> Watch<K> {
     let url = url.to_owned();
     events
-        .backoff(Patience(FIRST))
+        .backoff(Patience::new())
         .map(move |event| match event {
             Ok(event) => Said::Event(event),
             Err(error) => {
@@ -107,4 +134,25 @@ pub fn types(client: &Client, url: &str) -> Watch<DynamicObject> {
 /// A watch that never says anything: there is no way to the cluster.
 pub fn none<K: Send + 'static>() -> Watch<K> {
     futures_util::stream::pending().boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_fails_again_and_again_asks_ever_less() {
+        let mut patience = Patience::new();
+        let mut now = Instant::now();
+        let mut asked = 0;
+        let end = now + Duration::from_secs(60);
+        while now < end {
+            patience.reset(); // the list worked
+            now += patience.after(now);
+            asked += 1;
+        }
+        assert!(asked < 15, "{asked} in a minute");
+        now += LONGEST + QUIET + Duration::from_secs(1);
+        assert_eq!(patience.after(now), FIRST);
+    }
 }

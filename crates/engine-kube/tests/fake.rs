@@ -385,7 +385,7 @@ fn a_node_is_one_pod_also_for_the_next_server_and_goes_with_everything() {
     rig.act(Action::RemoveNode(first.clone()));
     rig.wait_node(&first, |seen| seen.is_none());
     assert_eq!((api.pods_left(), api.count_objects("secrets")), (0, 0));
-    assert_eq!(rig.records(), 0);
+    api.wait(|| rig.records() == 0);
 }
 
 #[test]
@@ -481,7 +481,7 @@ fn a_node_whose_image_is_no_image_is_broken_and_says_so() {
     );
     rig.act(Action::RemoveNode(first.clone()));
     rig.wait_node(&first, |seen| seen.is_none());
-    assert_eq!((api.pods_left(), rig.records()), (0, 0));
+    api.wait(|| (api.pods_left(), rig.records()) == (0, 0));
 }
 
 #[test]
@@ -505,5 +505,71 @@ fn a_task_on_a_node_ends_with_the_node_and_is_found_by_the_next_server() {
     api.remove("pods", &format!("azureml/{pod}"));
     rig.wait_node(&first, |seen| seen.is_none());
     rig.wait_gone(&id);
-    assert_eq!(rig.records(), 0);
+    api.wait(|| rig.records() == 0);
+}
+
+/// Long enough for several tries; more time asks for little more.
+const A_WHILE: std::time::Duration = std::time::Duration::from_secs(3);
+
+#[test]
+fn who_may_list_and_not_watch_does_not_list_for_ever() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("WATCH", "nodes");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| {
+        let trouble = c.trouble.as_deref().unwrap_or_default();
+        trouble.contains("nodes: the kubeconfig's user may not watch them")
+    });
+    std::thread::sleep(A_WHILE);
+    let asked = api.count("GET", "nodes");
+    assert!(asked <= 14, "{asked} requests");
+    api.allow_everything();
+    rig.wait_cluster(|c| c.trouble.is_none());
+}
+
+#[test]
+fn while_no_pod_may_be_made_one_tries_for_all() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("POST", "pods");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let ids: Vec<_> = (0..30).map(|n| task(&format!("job{n}"), 1)).collect();
+    for id in &ids {
+        rig.start(id);
+    }
+    for id in &ids {
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("may not create them")),
+        );
+    }
+    std::thread::sleep(A_WHILE);
+    let asked = api.count("POST", "pods");
+    assert!(asked <= 10, "{asked} requests");
+    rig.wait_cluster(|c| c.trouble.is_some());
+    api.allow_everything();
+    for id in &ids {
+        rig.wait(
+            id,
+            |phase| matches!(phase, Phase::Pending { why } if why.contains("scheduler")),
+        );
+        assert_eq!(api.made(&pod_of(id)), 1);
+    }
+    rig.wait_cluster(|c| c.trouble.is_none());
+}
+
+#[test]
+fn pods_of_all_namespaces_are_seen_once_they_may_be() {
+    let api = Api::start();
+    api.node("n1", "4");
+    api.forbid("GET", "all pods");
+    api.foreign_pod("azureml", "ours", "n1", "1");
+    api.foreign_pod("kube-system", "theirs", "n1", "500m");
+    let rig = Rig::new(&api);
+    let requested = |cpu| move |c: &model::ClusterSeen| c.machines["n1"].requested.cpu.0 == cpu;
+    rig.wait_cluster(|c| c.trouble.is_none() && requested(1000)(c));
+    api.allow_everything();
+    rig.wait_cluster(requested(1500));
 }

@@ -225,7 +225,7 @@ impl Rig {
             blobs: Arc::new(Folder(blobs)),
             exe: std::env::current_exe()?,
             home: dir.join("home"),
-            variables: Arc::new(|_| BTreeMap::new()),
+            variables: Default::default(),
             confinement: None,
             own_uid: None,
             labels: Default::default(),

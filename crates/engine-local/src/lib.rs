@@ -22,8 +22,10 @@ mod remote;
 mod resolve;
 mod tree;
 mod uid;
+mod variables;
 
 pub use cluster::OWN_LABELS;
 use hub::SILENCE;
-pub use local::{Local, LocalConfig, LocalError, Variables};
+pub use local::{Local, LocalConfig, LocalError};
 pub use remote::{Channel, Remote, RemoteConfig};
+pub use variables::Variables;

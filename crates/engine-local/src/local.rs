@@ -13,7 +13,7 @@ use crate::{
     node::Ground,
     proc, uid,
 };
-use model::{Action, BlobPath, JobId, Observed, kubernetes::Labels};
+use model::{Action, BlobPath, Observed, kubernetes::Labels};
 use port::{Bell, Blobs, Engine};
 use rustix::fs::FlockOperation;
 use std::{
@@ -30,10 +30,6 @@ use thiserror::Error;
 /// `runtime/batch.py`, so that one binary is enough.
 pub(crate) const BATCH: &str = include_str!("../../../runtime/batch.py");
 
-/// What the server puts into the environment of a job. It is asked for when a task starts and kept nowhere: credentials are
-/// among it.
-pub type Variables = Arc<dyn Fn(&JobId) -> BTreeMap<String, String> + Send + Sync>;
-
 /// How the engine is set up.
 pub struct LocalConfig {
     /// The server's data folder; the engine uses `nodes/` and `runtime/` in it, and a socket.
@@ -44,8 +40,8 @@ pub struct LocalConfig {
     pub exe: PathBuf,
     /// `ZAFFRE_HOME`: environments and tools are cached there.
     pub home: PathBuf,
-    /// Environment variables of a job, beside its own.
-    pub variables: Variables,
+    /// Environment variables of every job.
+    pub variables: crate::Variables,
     /// How limits are enforced; `None` takes the best that works.
     pub confinement: Option<Kind>,
     /// Whether user processes get a uid of their own; `None` where it works.

@@ -36,6 +36,8 @@ pub enum Kind {
     BatchEndpoint,
     /// A batch deployment, path `endpoint/deployment`.
     BatchDeployment,
+    /// An online endpoint.
+    OnlineEndpoint,
     /// A job.
     Job,
     /// The quotas of a location, path = location.
@@ -44,6 +46,10 @@ pub enum Kind {
     InstanceType,
     /// What MLflow tracks beside the jobs: `runs/ID`, `experiments/NAME`, `models/ID`.
     Tracked,
+    /// Who may sign in, path = its name; its scope is `DocKey::of_server`'s.
+    Identity,
+    /// A role of an identity, path = its name; its scope is `DocKey::of_server`'s.
+    RoleAssignment,
 }
 
 /// The key of a document.
@@ -68,7 +74,11 @@ impl DocKey {
     }
     /// The key of an instance type: it belongs to the cluster, and so to no workspace of a user.
     pub fn instance_type(name: &str) -> Self {
-        DocKey::new(&Workspace::new("", "", ""), Kind::InstanceType, name)
+        DocKey::of_server(Kind::InstanceType, name)
+    }
+    /// The key of something that belongs to the server, and so to no workspace of a user.
+    pub fn of_server(kind: Kind, path: &str) -> Self {
+        DocKey::new(&Workspace::new("", "", ""), kind, path)
     }
     /// The key of a job's document.
     pub fn job(id: &JobId) -> Self {

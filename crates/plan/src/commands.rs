@@ -163,7 +163,9 @@ impl Turning<'_> {
         let cluster = view.clusters.get(&id).map(|c| c.deleting);
         let kubernetes = || view.kubernetes.get(&id).map(|k| k.deleting);
         let Some(deleting) = cluster.or_else(kubernetes) else {
-            return Err(no_compute(&id));
+            // nothing is decided about one that is only a document
+            self.emit_event(Event::Withdrawn { key, at: self.now });
+            return Ok(Answer::Stored);
         };
         if deleting {
             return Ok(Answer::Stored);

@@ -175,6 +175,9 @@ impl World {
             | Kind::Data
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
+            | Kind::Identity
+            | Kind::RoleAssignment
+            | Kind::OnlineEndpoint
             | Kind::Job
             | Kind::Tracked => {}
         }

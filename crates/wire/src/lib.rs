@@ -3,6 +3,7 @@
 //! Files come in through `yaml`, which makes the document that a client PUTs; the catalogue of machine sizes, the text form
 //! of quantities and the rules of names are shared by every way in and out. See ARCHITECTURE.md.
 
+pub mod access;
 pub mod arm;
 pub mod crd;
 pub mod metrics;

@@ -74,6 +74,15 @@ pub fn shown(name: &str) -> String {
     out
 }
 
+/// An id or a path as a message shows it: whole, control and invisible characters escaped (M1).
+pub fn shown_all(path: &str) -> String {
+    let escaped = |c: char| match c {
+        '\\' | '\'' | '"' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    path.chars().take(MAX_REFERENCE).map(escaped).collect()
+}
+
 /// The name of a cluster or an instance: 3 to 24 letters, digits and hyphens, a letter first.
 pub fn check_compute(name: &str) -> Result<(), NameError> {
     let refuse = refusal("compute", name);

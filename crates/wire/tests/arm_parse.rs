@@ -296,12 +296,12 @@ fn a_cluster_keeps_its_rules() {
         (
             "/properties/computeType".into(),
             json!("ComputeInstance"),
-            "is ComputeInstance, which is not built yet",
+            "vmPriority of a compute instance is Dedicated",
         ),
         (
             "/properties/computeType".into(),
             json!("x"),
-            "known are AmlCompute and Kubernetes",
+            "known are AmlCompute, ComputeInstance, Kubernetes",
         ),
         (
             "/properties".into(),
@@ -328,17 +328,6 @@ fn a_cluster_keeps_its_rules() {
         refused.hint.as_deref(),
         Some("the nearest is Standard_DS3_v2")
     );
-    let unsupported = put(
-        Kind::Compute,
-        "low-pri-cluster",
-        &with(
-            &cluster(),
-            "/properties/computeType",
-            json!("ComputeInstance"),
-        ),
-    )
-    .unwrap_err();
-    assert_eq!(unsupported.code, "NotSupported");
     assert!(
         put(Kind::Compute, "1x", &cluster())
             .unwrap_err()
@@ -354,6 +343,51 @@ fn a_cluster_keeps_its_rules() {
         .unwrap()
         .warnings;
     assert!(warnings[0].contains("2023-08-31"), "{warnings:?}");
+}
+
+#[test]
+fn tags_say_whose_pods_the_nodes_of_a_cluster_are() {
+    let tagged = |tags: Value| with(&cluster(), "/tags", tags);
+    let pods = |tags: Value| {
+        let parsed = put(Kind::Compute, "low-pri-cluster", &tagged(tags)).unwrap();
+        let Declared::Cluster(spec) = parsed.declared else {
+            panic!("a cluster is declared")
+        };
+        let pods = spec.pods.clone();
+        pods.map(|p| (p.kubernetes.to_string(), p.image.to_string()))
+    };
+    let given = |k: &str, i: &str| Some((k.to_owned(), i.to_owned()));
+    assert_eq!(pods(json!({"team": "vision"})), None);
+    assert_eq!(
+        pods(json!({"zaffre.kubernetes": "k8s"})),
+        given("k8s", "docker.io/library/python:3.12-slim")
+    );
+    assert_eq!(
+        pods(json!({"zaffre.kubernetes": "k8s", "zaffre.node_image": "python:3.13"})),
+        given("k8s", "python:3.13")
+    );
+    for (tags, says) in [
+        (
+            json!({"zaffre.node_image": "python:3.13"}),
+            "zaffre.node_image is given, but nodes run in an image only as pods: zaffre.kubernetes is missing",
+        ),
+        (
+            json!({"zaffre.kubernetes": "k8s", "zaffre.node_image": ""}),
+            "zaffre.node_image is empty",
+        ),
+        (
+            json!({"zaffre.kubernetes": "no name"}),
+            "zaffre.kubernetes names no compute",
+        ),
+        (json!({"zaffre.kubernets": "k8s"}), "zaffre.kubernets"),
+    ] {
+        let refused = put(Kind::Compute, "low-pri-cluster", &tagged(tags.clone())).unwrap_err();
+        assert!(
+            refused.message.contains(says),
+            "{tags}: {}",
+            refused.message
+        );
+    }
 }
 
 #[test]

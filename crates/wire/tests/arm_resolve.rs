@@ -281,7 +281,7 @@ fn a_job_that_names_what_is_not_there_is_refused() {
     let e = refused("resources", json!({"instanceType": "nope"}));
     assert_eq!(
         e.message,
-        "instance type nope is not defined on compute Low-Pri: it is a cluster of Standard_DS3_v2 nodes"
+        "instance type nope is not defined on compute Low-Pri: its nodes are Standard_DS3_v2"
     );
     let mut body = command();
     body["properties"]["outputs"]["m"]["uri"] =

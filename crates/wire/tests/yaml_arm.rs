@@ -54,7 +54,16 @@ fn documents(mut draft: Draft) -> Vec<(DocumentKind, String, Value)> {
     let name = draft.name.clone().unwrap_or_else(|| "generated".into());
     let version = draft.version.clone().unwrap_or_else(|| "1".into());
     let (kind, path) = match draft.kind {
-        Kind::AmlCompute | Kind::Kubernetes => (DocumentKind::Compute, name),
+        Kind::AmlCompute
+        | Kind::Kubernetes
+        | Kind::ComputeInstance
+        | Kind::VirtualMachine
+        | Kind::SynapseSpark => (DocumentKind::Compute, name),
+        Kind::OnlineEndpoint => (DocumentKind::OnlineEndpoint, name),
+        Kind::Datastore => (DocumentKind::Datastore, name),
+        Kind::Workspace => (DocumentKind::Workspace, String::new()),
+        // never stored: `arm::online` judges it
+        Kind::OnlineDeployment => return sent,
         Kind::Model => (DocumentKind::Model, format!("{name}/{version}")),
         Kind::Environment => (DocumentKind::Environment, format!("{name}/{version}")),
         Kind::Data => (DocumentKind::Data, format!("{name}/{version}")),

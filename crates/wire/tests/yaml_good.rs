@@ -47,7 +47,7 @@ const JOB: &str =
     "command: python train.py\nenvironment: azureml:e:1\ncompute: azureml:cpu-cluster\n";
 
 /// What `az ml` documents and the SDK accepts, one file per kind with every section in use.
-const EVERY_KIND: [&str; 8] = [
+const EVERY_KIND: [&str; 15] = [
     "name: low-pri\ntype: amlcompute\nsize: standard_ds3_v2\ntier: LowPriority\nmin_instances: 1\nmax_instances: 4\nidle_time_before_scale_down: 90\ndescription: 学習用\ntags: {team: a, n: 010}\nlocation: japaneast\nssh_public_access_enabled: true\nssh_settings: {admin_username: me, ssh_key_value: ssh-rsa AAA}\nidentity: {type: user_assigned, user_assigned_identities: [{resource_id: /subscriptions/a}]}\nenable_node_public_ip: no\n",
     "$schema: https://azuremlschemas.azureedge.net/latest/model.schema.json\nname: heart\nversion: 1.10\ntype: mlflow_model\npath: .\\model\ndescription: d\ntags: {a: true}\nproperties: {b: 1:30}\nstage: Production\nflavors: {python_function: {loader_module: mlflow.sklearn}}\ndatastore: workspaceblobstore\n",
     "name: env\nversion: 2022-02-03\nimage: library/python:3.11\nconda_file: file:./model/conda.yml\nos_type: Linux\ntags: {q: 1}\ninference_config:\n  liveness_route: {path: /, port: 5001}\n  readiness_route: {path: /, port: 5001}\n  scoring_route: {path: /score, port: 5001}\n",
@@ -56,12 +56,61 @@ const EVERY_KIND: [&str; 8] = [
     "name: classifier\nendpoint_name: heart-batch\ntype: model\ndescription: d\nmodel: {path: azureml://datastores/workspaceblobstore/paths/m, type: custom_model, name: heart, version: 3}\nenvironment: {build: {path: ./ctx, dockerfile_path: Dockerfile.gpu}}\ncode_configuration: {code: .\\src, scoring_script: .\\score.py}\ncompute: {target: azureml:low-pri, instance_count: 2}\nsettings:\n  max_concurrency_per_instance: 2\n  mini_batch_size: 2\n  error_threshold: 5\n  logging_level: DEBUG\n  output_action: summary_only\n  retry_settings: {max_retries: 0, timeout: 300}\n  environment_variables: {Z: 1}\nproperties: {zaffre: {on_capacity_loss: wait}, zaffre.max_preemptions: 10}\n",
     "name: train-1\ndisplay_name: train it\nexperiment_name: exp\ndescription: d\ntags: {k: v}\nproperties: {p: q}\ncommand: >-\n  python train.py ${{inputs.data}}\n  ${{ inputs.lr }} ${{outputs.model}}\ncode: ./src\nenvironment: {image: library/python:3.11, conda_file: {name: x, dependencies: [python=3.11]}}\nenvironment_variables: {FOO: bar}\ncompute: cpu-cluster\ninputs:\n  data: {type: uri_file, path: ./data.csv, mode: download}\n  lr: 0.50\n  flag: true\n  model: {type: mlflow_model, path: azureml:heart@latest}\noutputs:\n  model: {type: mlflow_model, mode: upload, name: heart, version: 2}\n  rest:\nlimits: {timeout: 3600}\nresources: {instance_count: 2, shm_size: 1g, docker_args: [--ipc, host], properties: {a: {b: 1}}}\ndistribution: {type: pytorch, process_count_per_instance: 2}\nqueue_settings: {job_tier: Spot, priority: high}\nservices: {j: {type: jupyter_lab, nodes: all}}\nidentity: {type: user_identity}\n",
     "name: k8s\ntype: kubernetes\nresource_id: /subscriptions/s/x\nnamespace: azureml-ns\ndescription: d\ntags: {a: b}\nproperties: {clusterId: null, zaffre.image_pull_policy: Never}\nidentity: {type: system_assigned}\nlocation: japaneast\n",
+    "name: ci-1\ntype: computeinstance\nsize: Standard_DS3_v2\nidle_time_before_shutdown_minutes: 30\ncreate_on_behalf_of: {user_tenant_id: t, user_object_id: o}\nssh_settings: {ssh_key_value: ssh-rsa AAA}\nschedules:\n  compute_start_stop:\n    - {action: stop, state: enabled, trigger: {type: cron, expression: 0 18 * * *, time_zone: UTC}}\n    - {action: start, trigger: {type: recurrence, frequency: week, interval: 1, schedule: {hours: [8], minutes: [0], week_days: [monday]}}}\nsetup_scripts: {creation_script: {path: ./setup.sh, command: bash, timeout_minutes: 20}}\ncustom_applications: [{name: r, image: {reference: x}, endpoints: [{target: 8787, published: 8787}], environment_variables: {A: b}, bind_mounts: [{source: /a, target: /b}]}]\nenable_sso: false\n",
+    "name: vm-1\ntype: virtualmachine\nresource_id: /subscriptions/x\nssh_settings: {admin_username: me, admin_password: secret, ssh_port: 2222}\n",
+    "name: spark-1\ntype: synapsespark\nresource_id: /subscriptions/x\nidentity: {type: system_assigned}\n",
+    "$schema: https://azuremlschemas.azureedge.net/latest/kubernetesOnlineEndpoint.schema.json\nname: my-ep\nauth_mode: key\ncompute: azureml:k8s\ntraffic: {Blue: 70, green: 30}\nmirror_traffic: {green: 10}\ntags: {a: b}\n",
+    "$schema: https://azuremlschemas.azureedge.net/latest/kubernetesOnlineDeployment.schema.json\nname: blue\nendpoint_name: my-ep\nmodel: azureml:m:1\nenvironment: azureml:e:1\ncode_configuration: {code: ./src, scoring_script: score.py}\ninstance_type: cpusmall\nresources: {requests: {cpu: 0.1, memory: 0.2Gi}, limits: {cpu: \"0.2\", memory: 0.5Gi, nvidia.com/gpu: 1}}\nrequest_settings: {request_timeout_ms: 3500, max_concurrent_requests_per_instance: 2}\nliveness_probe: {initial_delay: 5, period: 7}\nscale_settings: {type: target_utilization, min_instances: 1, max_instances: 3, target_utilization_percentage: 70, polling_interval: 10}\ndata_collector: {sampling_rate: 0.5, collections: {model_inputs: {enabled: True}}}\n",
+    "name: mine\ntype: azure_blob\naccount_name: acc\ncontainer_name: c\ncredentials: {account_key: secret}\n",
+    "$schema: https://azuremlschemas.azureedge.net/latest/workspace.schema.json\nname: ws1\ndisplay_name: One\ndescription: d\npublic_network_access: Enabled\nmanaged_network: {isolation_mode: disabled}\n",
 ];
 
 #[test]
 fn every_kind_is_known_by_its_keys_or_its_type() {
     let kinds: Vec<Kind> = EVERY_KIND.iter().map(|text| good(text).kind).collect();
     assert_eq!(kinds, Kind::ALL);
+}
+
+#[test]
+fn a_secret_is_in_the_document_and_not_in_what_is_shown() {
+    for kind in [Kind::VirtualMachine, Kind::Datastore] {
+        let draft = EVERY_KIND.iter().map(|text| good(text));
+        let draft = draft.into_iter().find(|draft| draft.kind == kind).unwrap();
+        assert!(draft.body.to_string().contains("secret"), "{kind}");
+        assert!(!render(&draft).contains("secret"), "{kind}");
+    }
+}
+
+#[test]
+fn an_online_deployment_becomes_the_document_of_the_sdk() {
+    let text = EVERY_KIND
+        .iter()
+        .find(|text| text.contains("name: blue"))
+        .unwrap();
+    let p = &body(text)["properties"];
+    assert_eq!(p["endpointComputeType"], "Kubernetes");
+    assert_eq!(p["model"], id("models/m/versions/1"));
+    assert_eq!(
+        p["containerResourceRequirements"],
+        json!({"containerResourceRequests": {"cpu": "0.1", "memory": "0.2Gi"},
+            "containerResourceLimits": {"cpu": "0.2", "memory": "0.5Gi", "gpu": "1"}})
+    );
+    assert_eq!(p["requestSettings"]["requestTimeout"], "PT3.5S");
+    assert_eq!(
+        p["livenessProbe"],
+        json!({"initialDelay": "PT5S", "period": "PT7S"})
+    );
+    assert_eq!(p["scaleSettings"]["pollingInterval"], "PT10S");
+    let endpoint = EVERY_KIND
+        .iter()
+        .find(|text| text.contains("mirror_traffic"))
+        .unwrap();
+    let endpoint = body(endpoint);
+    assert_eq!(endpoint["properties"]["compute"], id("computes/k8s"));
+    assert_eq!(
+        endpoint["properties"]["traffic"],
+        json!({"blue": 70, "green": 30})
+    );
 }
 
 #[test]

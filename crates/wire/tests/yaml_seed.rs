@@ -180,24 +180,34 @@ fn placeholders_that_nobody_filled_are_named() {
 }
 
 #[test]
-fn online_deployments_are_named_and_not_run_yet() {
-    for path in [
-        "online-deployment.yml",
-        "online-deployment-resources.yml",
-        "000/online-deployment.yml",
-        "000/online-deployment-resources.yml",
+fn online_deployments_are_read_as_their_schema_and_keys_say() {
+    for (path, place) in [
+        ("online-deployment.yml", "Kubernetes"),
+        ("online-deployment-resources.yml", "Kubernetes"),
+        ("000/online-deployment.yml", "Managed"),
+        ("000/online-deployment-resources.yml", "Kubernetes"),
     ] {
-        let Err(Refused::Unsupported { what, diagnostic }) = seed(path, None) else {
-            panic!("{path}")
-        };
-        assert_eq!(what, "online deployments");
+        let bytes = shared(&format!("fixtures/seed/{path}"));
+        let placeholders = load(&bytes, path, &options(None)).unwrap_err().to_string();
         assert!(
-            diagnostic
-                .to_string()
-                .ends_with("zaffre does not run online deployments yet"),
-            "{diagnostic}"
+            placeholders.contains("still holds a placeholder"),
+            "{placeholders}"
         );
+        let set = |text: &str| Override::set(text).unwrap();
+        let options = LoadOptions {
+            hint: None,
+            overrides: vec![set("endpoint_name=my-ep"), set("instance_type=cpusmall")],
+            files: &|_| Ok(b"dependencies: [python=3.11]".to_vec()),
+        };
+        let draft = load(&bytes, path, &options).unwrap_or_else(|no| panic!("{path}: {no}"));
+        assert_eq!(draft.kind, Kind::OnlineDeployment, "{path}");
+        let found = &draft.body["properties"]["endpointComputeType"];
+        assert_eq!(found, place, "{path}");
     }
+}
+
+#[test]
+fn instance_types_are_named_and_not_read_here() {
     let Err(Refused::Unsupported { diagnostic, .. }) = seed("my_instance_type.yaml", None) else {
         panic!()
     };

@@ -6,8 +6,10 @@
 pub mod asset;
 pub mod batch;
 pub mod compute;
+pub mod identity;
 pub mod instance_type;
 pub mod job;
+pub mod online;
 pub mod place;
 #[cfg(test)]
 mod tests;
@@ -111,7 +113,7 @@ pub enum Command {
     Quickstart(QuickstartArgs),
     /// Check files without a server
     Validate(ValidateArgs),
-    /// Clusters and their nodes
+    /// Clusters and their nodes, compute instances, attached computes
     #[command(subcommand)]
     Compute(compute::Compute),
     /// Jobs
@@ -126,6 +128,12 @@ pub enum Command {
     /// Batch deployments
     #[command(subcommand)]
     BatchDeployment(batch::Deployment),
+    /// Online endpoints: documents with keys; serving is not there yet
+    #[command(subcommand)]
+    OnlineEndpoint(online::Endpoint),
+    /// Online deployments: checked, not served yet
+    #[command(subcommand)]
+    OnlineDeployment(online::Deployment),
     /// Models
     #[command(subcommand)]
     Model(asset::Model),
@@ -147,6 +155,19 @@ pub enum Command {
     /// Core quotas
     #[command(subcommand)]
     Quota(place::Quota),
+    /// Identities: who may sign in to this server
+    #[command(subcommand)]
+    Identity(identity::Identity),
+    /// Roles: what identities may do, and where
+    #[command(subcommand)]
+    Role(identity::Role),
+    /// Sign in to a server
+    Login(identity::Login),
+    /// What this user is signed in to
+    #[command(subcommand)]
+    Account(identity::Account),
+    /// Print what programs of the Azure SDK need in their environment: `eval "$(zaffre env)"`
+    Env(identity::Env),
     /// Print what `kubectl` needs to reach the instance types of this server
     Kubeconfig(instance_type::Kubeconfig),
     /// Set defaults: `zaffre configure --defaults group=G workspace=W`
@@ -193,6 +214,15 @@ pub struct ServeArgs {
     /// Image that brings this program into pods
     #[arg(long, value_name = "IMAGE", env = "ZAFFRE_AGENT_IMAGE", hide_env = true, default_value = concat!("zaffre:", env!("CARGO_PKG_VERSION")))]
     pub agent_image: String,
+    /// Issuer of OpenID Connect whose tokens are taken too; role assignments call its subjects oidc:SUBJECT
+    #[arg(long, value_name = "https://ISSUER", requires = "oidc_audience")]
+    pub oidc_issuer: Option<String>,
+    /// Which audience its tokens for this server have
+    #[arg(long, value_name = "AUDIENCE", requires = "oidc_issuer")]
+    pub oidc_audience: Option<String>,
+    /// Certificate of the authority that its server is trusted by [default: those of this machine]
+    #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
+    pub oidc_ca: Option<PathBuf>,
 }
 
 /// `zaffre quickstart`.

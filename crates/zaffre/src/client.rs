@@ -5,6 +5,7 @@
 //! K2 a refusal keeps the server's words, its status becomes the command's (X1);
 //! K3 a warning of the server is printed on stderr, whatever the command.
 
+pub mod account;
 pub mod blob;
 pub mod kube;
 pub mod locate;
@@ -44,8 +45,11 @@ pub struct Client {
 
 impl Client {
     /// The server and scope that the flags, the environment and the user's folder say.
-    pub fn connect(globals: &Globals) -> Result<Client, Failure> {
-        let found = locate::server(globals)?;
+    pub async fn connect(globals: &Globals) -> Result<Client, Failure> {
+        let mut found = locate::server(globals)?;
+        if let Some(account) = found.account.take() {
+            found.token = account.token(&crate::home::Home::find()?).await?;
+        }
         let scope = locate::scope(globals)?;
         Client::new(&found, scope)
     }
@@ -194,6 +198,47 @@ impl Client {
         body(accepted(response.map_err(|error| self.unreachable(&error))?).await?).await
     }
 
+    /// PUT of something that is answered once, as a secret is: never repeated.
+    pub async fn put_once(&self, at: &str, json: &Value) -> Result<Value, Failure> {
+        let response = self.request(Method::PUT, at)?.json(json).send().await;
+        body(accepted(response.map_err(|error| self.unreachable(&error))?).await?).await
+    }
+
+    /// DELETE of something that goes at once; whether it was there.
+    pub async fn erase(&self, at: &str) -> Result<bool, Failure> {
+        let response = self.send(self.request(Method::DELETE, at)?).await?;
+        match response.status() {
+            StatusCode::NOT_FOUND | StatusCode::NO_CONTENT => Ok(false),
+            _ => accepted(response).await.map(|_| true),
+        }
+    }
+
+    /// A form without a credential, as OAuth has them. The inner error is what the server refused it with.
+    pub async fn form(
+        &self,
+        at: &str,
+        form: &[(&str, &str)],
+    ) -> Result<Result<Value, Value>, Failure> {
+        let wrong = |error: &dyn std::fmt::Display| {
+            Failure::wrong(format!("{}: not an address: {error}", self.base))
+        };
+        let url = reqwest::Url::parse(&format!("{}{at}", self.base)).map_err(|e| wrong(&e))?;
+        // Written as a query, which is spelled as a form is.
+        let form = reqwest::Url::parse_with_params("http://form/", form).map_err(|e| wrong(&e))?;
+        let request = self
+            .http
+            .post(url)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form.query().unwrap_or_default().to_owned());
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        let good = response.status().is_success();
+        let answer = body(response).await?;
+        Ok(if good { Ok(answer) } else { Err(answer) })
+    }
+
     /// PATCH, only for what may be repeated.
     pub async fn patch(&self, at: &str, json: &Value) -> Result<Value, Failure> {
         body(
@@ -328,6 +373,7 @@ mod tests {
     fn client() -> Client {
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         let address = locate::Address {
+            account: None,
             url: "http://127.0.0.1:9/".into(),
             token: "t".into(),
             ca: None,

@@ -5,11 +5,14 @@ mod attach;
 pub mod batch;
 pub mod compute;
 pub mod download;
+pub mod identity;
 pub mod instance_type;
 pub mod invoke;
 pub mod job;
 pub mod kubeconfig;
+pub mod online;
 pub mod place;
+pub mod sign_in;
 pub mod stream;
 pub mod validate;
 
@@ -35,8 +38,8 @@ pub struct Context {
 
 impl Context {
     /// Connects as the flags say.
-    pub fn new(globals: Globals) -> Result<Context, Failure> {
-        let client = Client::connect(&globals)?;
+    pub async fn new(globals: Globals) -> Result<Context, Failure> {
+        let client = Client::connect(&globals).await?;
         Ok(Context {
             client,
             output: Output::new(globals.output, globals.query.clone()),

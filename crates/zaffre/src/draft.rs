@@ -83,10 +83,12 @@ fn load(file: Option<&Path>, overrides: &[Override], hint: Option<Kind>) -> Resu
         Some(path) => wire::yaml::load(&bytes_of(path)?, &path.display().to_string(), &options),
         None => wire::yaml::load_flags(&options),
     };
-    Ok(Found {
+    let found = Found {
         draft: draft.map_err(|refused| refused_file(&refused))?,
         base,
-    })
+    };
+    found.folders_are_there()?;
+    Ok(found)
 }
 
 /// Reads a document that is there already, changed by flags.
@@ -169,6 +171,29 @@ impl Found {
             missing.join(", ")
         ))
         .hint("`zaffre validate -f FILE` checks such a file; nothing was created"))
+    }
+
+    /// Looks whether the folders of code and of build contexts are there, as the SDK does when it loads a file.
+    fn folders_are_there(&self) -> Result<(), Failure> {
+        for asset in &self.draft.locals {
+            let what = match asset.kind {
+                AssetKind::Code => "code",
+                AssetKind::BuildContext => "build.path",
+                AssetKind::Environment if asset.path.is_some() => "environment.build.path",
+                AssetKind::Environment | AssetKind::Model | AssetKind::Data | AssetKind::Input => {
+                    continue;
+                }
+            };
+            let Some(path) = &asset.path else { continue };
+            let place = self.base.join(path);
+            if !place.exists() {
+                return Err(Failure::wrong(format!(
+                    "{what} is {path}, and {} does not exist",
+                    place.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Looks whether the scoring script lies in the code folder, before anything is sent.

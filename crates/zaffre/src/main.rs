@@ -84,6 +84,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Validate(args) => command::validate::run(&output, globals.output, &args)?,
         Command::Configure(args) => command::place::configure(&output, &args)?,
         Command::Kubeconfig(args) => command::kubeconfig::run(&globals, &args)?,
+        Command::Env(args) => command::sign_in::env(&globals, &args)?,
         Command::Serve(args) => {
             logs(&globals, "info");
             provider();
@@ -109,7 +110,13 @@ fn run(cli: Cli) -> Result<(), Failure> {
 
 /// The commands that a server answers.
 async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
-    let context = Context::new(globals)?;
+    let output = Output::new(globals.output, globals.query.clone());
+    let asked = match asked {
+        Command::Login(args) => return command::sign_in::login(&globals, &output, &args).await,
+        Command::Account(args) => return command::sign_in::account(&globals, &output, args).await,
+        other => other,
+    };
+    let context = Context::new(globals).await?;
     match asked {
         Command::Compute(command) => command::compute::run(&context, command).await,
         Command::InstanceType(command) => command::instance_type::run(&context, command).await,
@@ -119,6 +126,8 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         Command::Job(command) => command::job::run(&context, command).await,
         Command::BatchEndpoint(command) => command::batch::endpoint(&context, command).await,
         Command::BatchDeployment(command) => command::batch::deployment(&context, command).await,
+        Command::OnlineEndpoint(command) => command::online::endpoint(&context, command).await,
+        Command::OnlineDeployment(command) => command::online::deployment(&context, command).await,
         Command::Model(command) => command::asset::model(&context, command).await,
         Command::Environment(command) => command::asset::environment(&context, command).await,
         Command::Data(command) => command::asset::data(&context, command).await,
@@ -126,11 +135,16 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         Command::Workspace(command) => command::place::workspace(&context, command).await,
         Command::Metrics(command) => command::place::metrics(&context, command).await,
         Command::Quota(command) => command::place::quota(&context, command).await,
+        Command::Identity(command) => command::identity::run(&context, command).await,
+        Command::Role(command) => command::identity::role(&context, command).await,
         Command::Serve(_)
         | Command::Quickstart(_)
         | Command::Validate(_)
         | Command::Configure(_)
         | Command::Kubeconfig(_)
+        | Command::Login(_)
+        | Command::Account(_)
+        | Command::Env(_)
         | Command::Completion(_) => unreachable!("answered without a server"),
     }
 }
@@ -151,7 +165,12 @@ fn logs(globals: &Globals, usual: &str) {
     let asked = ["ZAFFRE_LOG", "RUST_LOG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
-    let filter = tracing_subscriber::EnvFilter::try_new(asked.as_deref().unwrap_or(level))
+    // What the library warns of at every try is said once, by us, with what to do.
+    let level = match level {
+        "warn" | "info" => format!("{level},kube_runtime=error,kube_client=error"),
+        _ => level.to_owned(),
+    };
+    let filter = tracing_subscriber::EnvFilter::try_new(asked.as_deref().unwrap_or(&level))
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -305,5 +305,6 @@ fn address(url: &str, data: &Path) -> Result<Address, Failure> {
         url: url.to_owned(),
         token,
         ca: Some(read("ca.pem")?),
+        account: None,
     })
 }

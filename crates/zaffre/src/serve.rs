@@ -6,6 +6,7 @@
 
 mod engines;
 mod folder;
+mod identity;
 mod listen;
 mod node;
 mod tls;
@@ -13,24 +14,18 @@ mod tls;
 use crate::{
     cli::ServeArgs,
     failure::{Failure, about},
-    home::{self, Home, Server},
+    home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, NodeKey, RunKey, SasKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, RunKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engine_local::Variables;
 use engines::Engines;
 use folder::Folder;
+pub use identity::write_bundle;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -86,18 +81,21 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let authority = folder.at("ca.pem");
     let runs = RunKey::new(folder.key("runs.key")?);
     let authority = std::fs::read(&authority).map_err(about(&authority))?;
-    let public = folder.at("authority.pem");
-    home::write_public(&public, &authority)?;
-    let public = std::fs::canonicalize(&public).map_err(about(&public))?;
-    let here = format!("https://{}", reachable(address));
     let agents = Agents {
-        variables: tracking(&connect, engine_kube::AUTHORITY.into(), runs.clone()),
+        variables: identity::in_pods(&connect, engine_kube::AUTHORITY, &runs),
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
         authority,
     };
-    let started = start(held, machine, agents, tracking(&here, public, runs.clone()))?;
+    let jobs = JobKey::new(folder.key("jobs.key")?);
+    let url = format!("https://{}", reachable(address));
+    let started = start(
+        held,
+        machine,
+        identity::variables(&folder, &url, &jobs, &runs)?,
+        agents,
+    )?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
         crate::client::locate::GROUP,
@@ -111,14 +109,16 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
         wire::yaml::DEFAULT_LOCATION,
     )
     .map_err(|error| Failure::failed(format!("the store cannot be read: {error}")))?
+    .with_identities(identity::identities(args, &folder, jobs)?)
+    .map_err(|error| Failure::failed(format!("the identities cannot be read: {error}")))?
     .with_room(room(held))
     .with_kubeconfigs(folder.kubeconfigs())
     .with_runs(runs)
+    .with_seal(SealKey::new(folder.key("seal.key")?))
     .with_agents(key, doors(&started.kube));
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
-    let url = format!("https://{}", reachable(address));
     let server = folder.publish(&url)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
@@ -193,8 +193,8 @@ impl Declared {
 fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
+    variables: engine_local::Variables,
     agents: Agents,
-    variables: Variables,
 ) -> Result<Started, Failure> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Failure::failed(format!("{what}: {error}"));
@@ -253,28 +253,7 @@ struct Agents {
     image: String,
     key: NodeKey,
     authority: Vec<u8>,
-    variables: Variables,
-}
-
-/// What a job logs with: plain MLflow needs nothing else. `authority` is where the job finds the certificate.
-fn tracking(url: &str, authority: PathBuf, key: RunKey) -> Variables {
-    let url = url.to_owned();
-    let authority = authority.to_string_lossy().into_owned();
-    Arc::new(move |job| {
-        let id = wire::names::workspace_id(job.workspace());
-        BTreeMap::from([
-            (
-                "MLFLOW_TRACKING_URI".to_owned(),
-                format!("{url}/mlflow/v2.0{id}"),
-            ),
-            ("MLFLOW_TRACKING_TOKEN".to_owned(), key.credential(job)),
-            (
-                "MLFLOW_TRACKING_SERVER_CERT_PATH".to_owned(),
-                authority.clone(),
-            ),
-            ("MLFLOW_RUN_ID".to_owned(), job.name().to_owned()),
-        ])
-    })
+    variables: engine_local::Variables,
 }
 
 /// The engine of attached clusters.
@@ -439,7 +418,7 @@ fn announce(folder: &Folder, report: &[String], address: SocketAddr, unregistere
         ));
     } else {
         output::say(
-            "`zaffre` commands of this user go here; the guide tells how the Azure SDK does",
+            "`zaffre` commands of this user go here; `eval \"$(zaffre env)\"` lets the Azure SDK do so",
         );
     }
 }

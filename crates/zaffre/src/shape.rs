@@ -22,6 +22,8 @@ pub enum Shape {
     Environment,
     /// A version of data.
     Data,
+    /// An online endpoint.
+    OnlineEndpoint,
     /// A datastore.
     Datastore,
     /// A workspace.
@@ -157,6 +159,15 @@ pub fn editable(shape: Shape, arm: &Value) -> Value {
             put(&mut out, "defaults", respell(&p["defaults"]));
             put(&mut out, "properties", p["properties"].clone());
         }
+        Shape::OnlineEndpoint => {
+            put(&mut out, "name", arm["name"].clone());
+            put(&mut out, "description", p["description"].clone());
+            put(&mut out, "auth_mode", word(&p["authMode"]));
+            put(&mut out, "compute", reference(&p["compute"]));
+            put(&mut out, "traffic", p["traffic"].clone());
+            put(&mut out, "mirror_traffic", p["mirrorTraffic"].clone());
+            put(&mut out, "properties", p["properties"].clone());
+        }
         Shape::BatchDeployment => deployment(&mut out, arm, id),
         Shape::Model | Shape::Environment | Shape::Data => asset(&mut out, shape, arm, id),
         Shape::Job | Shape::Datastore | Shape::Workspace => {}
@@ -194,6 +205,21 @@ fn compute(out: &mut Map<String, Value>, arm: &Value) {
         put(out, "namespace", namespace.unwrap_or_default());
         put(out, "resource_id", p["resourceId"].clone());
         put(out, "properties", Value::Object(bag));
+        put(out, "location", arm["location"].clone());
+        return;
+    }
+    if p["computeType"] != "AmlCompute" {
+        for (key, at) in [
+            ("size", "/properties/vmSize"),
+            ("state", "/properties/state"),
+            (
+                "idle_time_before_shutdown",
+                "/properties/idleTimeBeforeShutdown",
+            ),
+            ("resource_id", "/resourceId"),
+        ] {
+            put(out, key, p.pointer(at).cloned().unwrap_or_default());
+        }
         put(out, "location", arm["location"].clone());
         return;
     }
@@ -371,7 +397,7 @@ pub fn shown(shape: Shape, arm: &Value) -> Value {
                 );
             }
         }
-        Shape::BatchEndpoint | Shape::BatchDeployment => {
+        Shape::BatchEndpoint | Shape::BatchDeployment | Shape::OnlineEndpoint => {
             put(&mut out, "scoring_uri", p["scoringUri"].clone());
             put(
                 &mut out,

@@ -46,6 +46,11 @@ fn endpoints() {
 }
 
 #[test]
+fn targets() {
+    play("targets");
+}
+
+#[test]
 fn instance_types() {
     play("instance_types");
 }

@@ -23,6 +23,8 @@ const IMAGE: &str = "docker.io/library/zaffre:test";
 const TICKS: &str = "for i in $(seq 1 1000); do echo tick $i; sleep 0.1; done";
 const LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longer than a silent machine is believed in when its agents are silent too.
+const SILENCE: Duration = Duration::from_secs(40);
 
 /// What the tests have, or what is missing.
 struct Cluster {
@@ -68,18 +70,26 @@ impl Cluster {
         text
     }
 
-    /// The process of its API server.
-    fn api_server(&self) -> u32 {
-        let marks = "--etcd-servers";
-        let state = self.state.display().to_string();
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let mut pids = processes.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
-        let of_ours = |pid: &u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            line.contains(marks) && line.contains(&state)
-        };
-        pids.find(of_ours).unwrap()
+    /// One of its processes.
+    fn process(&self, name: &str) -> u32 {
+        let record = fs::read_to_string(self.state.join("pid").join(name)).unwrap();
+        record.split_once(' ').unwrap().0.parse().unwrap()
+    }
+
+    /// Ends one of its processes by force, and starts it again.
+    fn restart(&self, name: &str) {
+        let usual = Path::new(support::ZAFFRE).with_file_name("xtask");
+        let xtask = env::var_os("ZAFFRE_XTASK").map_or(usual, PathBuf::from);
+        let mut command = Command::new(xtask);
+        command
+            .args(["kube", "restart", "--state"])
+            .arg(&self.state);
+        let done = command.arg(name).output().unwrap();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
     }
 
     /// Gives the node an image with nothing but the agent.
@@ -375,6 +385,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     rig.gone("taken");
 
     bad_days(&mut rig, &node, tiny);
+    worse_days(&mut rig, &node, tiny);
 
     // Nothing goes to a node that is cordoned, and the reason says so.
     rig.cluster.kubectl(&["cordon", &node]);
@@ -394,6 +405,7 @@ fn jobs_run_as_pods_of_a_real_cluster() {
     );
     rig.until("gang", "Completed");
 
+    packages(&rig, tiny);
     the_seeds(&rig, &node);
     pool::a_batch_runs_on_pods(&mut rig);
 
@@ -437,7 +449,7 @@ impl Drop for Frozen {
 fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.submit("hangs", TICKS, tiny);
     rig.until("hangs", "Running");
-    let server = rig.cluster.api_server();
+    let server = rig.cluster.process("kube-apiserver");
     let frozen = Frozen::new(server);
     let before = rig.log("hangs").len();
     wait("the log to go on while the API server hangs", || {
@@ -467,6 +479,147 @@ fn bad_days(rig: &mut Rig, node: &str, tiny: &str) {
     rig.ok(&["job", "cancel", "-n", "hangs"]);
     rig.until("hangs", "Canceled");
     rig.gone("hangs");
+}
+
+/// The API server crashes; it forgets the node; the kubelet is gone for a while. What runs goes on, and nothing runs twice.
+fn worse_days(rig: &mut Rig, node: &str, tiny: &str) {
+    rig.submit("goes-on", TICKS, tiny);
+    rig.until("goes-on", "Running");
+    let before = rig.log("goes-on").len();
+    rig.cluster.restart("kube-apiserver");
+    rig.submit("after", "echo here", tiny);
+    rig.until("after", "Completed");
+    wait("the log to go on", || rig.log("goes-on").len() > before);
+    assert_eq!(rig.show("goes-on", "properties.\"zaffre.attempt\""), "1");
+
+    // The kubelet says nothing for longer than we wait for it; its containers run on, and so does what is in them, as long as
+    // its agent is heard.
+    let kubelet = Frozen::new(rig.cluster.process("kubelet"));
+    let silent = r#"{"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}"#;
+    let patch = [
+        "patch",
+        "node",
+        node,
+        "--subresource",
+        "status",
+        "-p",
+        silent,
+    ];
+    rig.cluster.kubectl(&patch);
+    std::thread::sleep(SILENCE);
+    assert_eq!(rig.show("goes-on", "status"), "Running");
+    assert_eq!(rig.show("goes-on", "properties.\"zaffre.attempt\""), "1");
+    drop(kubelet);
+
+    // The node object goes and comes back, with nothing in between: the pods on it are gone, and the job runs again there.
+    rig.cluster.kubectl(&["delete", "node", node]);
+    wait("the next attempt or its reason", || {
+        rig.show("goes-on", "properties.\"zaffre.attempt\"") == "2"
+            || rig
+                .ok(&["job", "explain", "-n", "goes-on"])
+                .contains("no node")
+    });
+    rig.cluster.restart("kubelet");
+    wait("the node", || {
+        let ready = "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
+        let all = ["get", "nodes", "-l", "!zaffre.test/node", "-o", ready];
+        rig.cluster.kubectl(&all).contains("True")
+    });
+    wait("the next attempt", || {
+        rig.show("goes-on", "properties.\"zaffre.attempt\"") == "2"
+            && rig.show("goes-on", "status") == "Running"
+    });
+    let log = rig.log("goes-on");
+    assert_eq!(log.matches("attempt 1 ").count(), 1, "{log}");
+    assert_eq!(log.matches("attempt 2 ").count(), 1, "{log}");
+    rig.ok(&["job", "cancel", "-n", "goes-on"]);
+    rig.until("goes-on", "Canceled");
+    rig.gone("goes-on");
+}
+
+/// Packages of a conda file are installed in the pod, from an index that the file names.
+fn packages(rig: &Rig, tiny: &str) {
+    let folder = rig.server.folder.join("wheels");
+    fs::create_dir_all(&folder).unwrap();
+    let wheel = "
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1] + '/greeting-1.0-py3-none-any.whl', 'w') as whl:
+    whl.writestr('greeting.py', \"text = 'from a package'\\n\")
+    whl.writestr('greeting-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: greeting\\nVersion: 1.0\\n')
+    whl.writestr('greeting-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    whl.writestr('greeting-1.0.dist-info/RECORD', '')
+";
+    let made = Command::new("python3")
+        .args(["-c", wheel])
+        .arg(&folder)
+        .status();
+    assert!(made.unwrap().success());
+    let index = Index::serve(&folder, &rig.cluster.host);
+    let conda = format!(
+        "name: e\ndependencies: [python, pip, pip: ['--no-index', '--find-links {}', '--trusted-host {}', greeting==1.0]]\n",
+        index.url, rig.cluster.host
+    );
+    support::write(&rig.server.folder, "conda.yml", &conda);
+    let image = "image: 'docker.io/library/python:latest'";
+    let file = format!(
+        "command: python -c 'import greeting; print(greeting.text)'\nenvironment: {{{image}, conda_file: ./conda.yml}}\n\
+         compute: azureml:k8s\n{tiny}\n"
+    );
+    support::write(&rig.server.folder, "packages.yml", &file);
+    rig.ok(&[
+        "job",
+        "create",
+        "-f",
+        "packages.yml",
+        "-n",
+        "packages",
+        "-o",
+        "none",
+    ]);
+    wait("packages to end", || {
+        ["Completed", "Failed"].contains(&&*rig.show("packages", "status"))
+    });
+    let log = rig.log("packages");
+    let why = rig.ok(&["job", "explain", "-n", "packages"]);
+    assert!(log.contains("from a package"), "{log}\n{why}");
+}
+
+/// Files over HTTP, as long as it lives.
+struct Index {
+    child: std::process::Child,
+    url: String,
+}
+
+impl Index {
+    fn serve(folder: &Path, host: &str) -> Index {
+        let serve = "
+import functools, http.server, sys
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=sys.argv[1])
+server = http.server.ThreadingHTTPServer((sys.argv[2], 0), handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+";
+        let mut child = Command::new("python3")
+            .args(["-c", serve])
+            .arg(folder)
+            .arg(host)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut port).unwrap();
+        let url = format!("http://{host}:{}/", port.trim());
+        Index { child, url }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 /// Both manifests and both job files of the seeds, on a node that has what they ask for.

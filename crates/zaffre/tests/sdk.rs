@@ -5,114 +5,24 @@
 
 mod support;
 
-use sha2::{Digest, Sha256};
 use std::{
     fs,
     io::Write,
-    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::OnceLock,
 };
-use support::{SEEDS_NODE, Server, shared};
-
-/// What the flows import. `setuptools` as far as it still has the `pkg_resources` that the SDK asks for.
-const REQUIREMENTS: [&str; 5] = [
-    "azure-ai-ml==1.35.2",
-    "azure-identity==1.27.0",
-    "pyjwt",
-    "requests",
-    "setuptools<81",
-];
+use support::{
+    SEEDS_NODE, Server,
+    python::{REQUIREMENTS, python, text},
+    repository, shared,
+};
 
 /// Flows that do not pass yet, and why. One that passes must leave the list, so it only becomes shorter; 07 and 08 are
 /// about online endpoints as a whole, which are not served yet.
 const NOT_YET: &[(&str, &str)] = &[
-    ("03_compute_instance", "compute instances are not built"),
-    ("04_compute_k8s_vm", "virtual machines are not built"),
-    ("05_command_job", "the default instance type is not told"),
     ("06_assets", "components are not built"),
     ("10_pipeline", "components and pipeline jobs are not built"),
     ("11_sweep", "sweep jobs are not built"),
 ];
-
-/// Signs in with the token of the server, as a file of the data folder has it.
-const SIGN_IN: &str = "\
-import os, pathlib, runpy, sys, time
-flow = sys.argv[1]
-sys.path.insert(0, os.path.dirname(flow))
-import common
-from azure.core.credentials import AccessToken
-class Token:
-    def get_token(self, *scopes, **options):
-        return AccessToken(pathlib.Path(os.environ['TOKEN']).read_text().strip(), int(time.time()) + 3600)
-common.credential = Token
-sys.argv = [flow]
-runpy.run_path(flow, run_name='__main__')
-";
-
-/// The Python of the flows.
-fn python() -> &'static Path {
-    static FOUND: OnceLock<PathBuf> = OnceLock::new();
-    FOUND.get_or_init(|| match std::env::var_os("ZAFFRE_SDK_PYTHON") {
-        Some(named) => named.into(),
-        None => installed(),
-    })
-}
-
-/// A virtual environment with the requirements, kept in the target folder under their digest.
-fn installed() -> PathBuf {
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let digest = Sha256::digest(REQUIREMENTS.join("\n"));
-    let digest: String = digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let venv = target.join(format!("sdk-{digest}"));
-    let python = venv.join("bin/python");
-    if python.exists() {
-        return python;
-    }
-    // Beside its place until it is whole: a run that was cut short leaves nothing that looks finished.
-    let fresh = target.join(format!("sdk-fresh.{}", std::process::id()));
-    made(
-        Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&fresh),
-    );
-    let mut install = Command::new(fresh.join("bin/python"));
-    install.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]);
-    made(install.args(REQUIREMENTS));
-    // Another run may have been first; either is the same.
-    if fs::rename(&fresh, &venv).is_err() {
-        assert!(
-            python.exists(),
-            "{} cannot be moved to {}",
-            fresh.display(),
-            venv.display()
-        );
-        fs::remove_dir_all(&fresh).unwrap();
-    }
-    python
-}
-
-fn made(command: &mut Command) {
-    let needs = "the conformance flows need python3 with venv and a package index, or ZAFFRE_SDK_PYTHON with azure-ai-ml in it";
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => panic!("{needs}; {command:?}: {}", text(&output.stderr)),
-        Err(error) => panic!("{needs}; {command:?}: {error}"),
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn played(server: &Server, flow: &str) -> Output {
     let path = shared(&format!("conformance/{flow}.py"));
@@ -120,7 +30,6 @@ fn played(server: &Server, flow: &str) -> Output {
     fs::create_dir_all(&home).unwrap();
     let mut command = Command::new(python());
     command
-        .args(["-c", SIGN_IN])
         .arg(&path)
         .current_dir(&server.folder)
         .stdin(Stdio::null())
@@ -130,7 +39,8 @@ fn played(server: &Server, flow: &str) -> Output {
         .env("AML_WS", "default")
         .env("AML_REAL", "1")
         .env("AML_ONLINE", "0")
-        .env("TOKEN", server.data().join("token"))
+        .env("AML_CLIENT", "zaffre")
+        .env("AML_SECRET", server.token())
         // Its caches, and the folders of jobs that it makes, go with the test.
         .env("HOME", home)
         .env("TMPDIR", &server.folder)
@@ -180,6 +90,60 @@ fn flow(name: &str) {
     }
 }
 
+/// Plays a program of `tests/sdk`, which must end well.
+fn program(name: &str, arguments: &[&std::path::Path]) {
+    let server = Server::start_with(&SEEDS_NODE);
+    let home = server.folder.join("python-home");
+    fs::create_dir_all(&home).unwrap();
+    let output = Command::new(python())
+        .arg(repository().join("tests/sdk").join(name))
+        .args(arguments)
+        .current_dir(&server.folder)
+        .stdin(Stdio::null())
+        .env("ZAFFRE_URL", &server.url)
+        .env("ZAFFRE_DATA", server.data())
+        .env("HOME", home)
+        .env("TMPDIR", &server.folder)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NO_PROXY", "*")
+        .env_remove("AZUREML_CURRENT_CLOUD")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{name}: {}\n{}{}\nserver: {}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr),
+        server.log()
+    );
+    server.stop();
+}
+
+#[test]
+fn seed_001_written_with_the_sdk_scores_every_row_once() {
+    let hearts = tempfile::tempdir().unwrap();
+    for part in 0..4 {
+        let name = format!("heart-unlabeled-{part}.csv");
+        fs::copy(
+            shared(&format!("data/heart/{name}")),
+            hearts.path().join(name),
+        )
+        .unwrap();
+    }
+    program("low_priority.py", &[hearts.path()]);
+}
+
+#[test]
+fn seed_002_written_with_the_sdk_runs_as_its_instance_type_and_is_judged_by_it() {
+    program("instance_types.py", &[]);
+}
+
+#[test]
+fn workspaces_datastores_computes_and_endpoints_have_their_classes() {
+    program("resources.py", &[]);
+}
+
 macro_rules! flows {
     ($($test:ident: $flow:literal,)*) => {
         $(#[test]
@@ -202,6 +166,115 @@ flows! {
     flow_11: "11_sweep",
     flow_12: "12_errors",
     flow_13: "13_seed_yaml",
+}
+
+/// A program that knows nothing of this server.
+const PLAIN: &str = "\
+import os
+from azure.ai.ml import MLClient
+from azure.identity import DefaultAzureCredential
+ml = MLClient(DefaultAzureCredential(), os.environ['AZURE_SUBSCRIPTION_ID'], os.environ['AZURE_RESOURCE_GROUP'], os.environ['AZUREML_WORKSPACE_NAME'])
+print('found', ml.workspaces.get().name, [c.name for c in ml.compute.list()])
+";
+
+#[test]
+fn a_plain_program_works_in_a_shell_that_has_read_the_env() {
+    let server = Server::start();
+    server.ok(&["compute", "create", "-n", "c01", "--type", "amlcompute"]);
+    let program = server.folder.join("plain.py");
+    fs::write(&program, PLAIN).unwrap();
+    let shell = |more: &str| {
+        let line = format!(
+            "eval \"$({} env --shell bash)\"; {more} exec \"$PYTHON\" \"$PROGRAM\"",
+            support::ZAFFRE
+        );
+        let mut command = server.command(&[]);
+        let known = ["ZAFFRE_HOME", "ZAFFRE_SERVER", "ZAFFRE_TOKEN", "ZAFFRE_CA"].map(|name| {
+            let set = command.get_envs().find(|(n, _)| *n == name);
+            (name, set.unwrap().1.unwrap().to_owned())
+        });
+        command = Command::new("bash");
+        command
+            .args(["--noprofile", "--norc", "-c", &line])
+            .current_dir(&server.folder)
+            .stdin(Stdio::null())
+            .env_clear()
+            .envs(known)
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", server.folder.join("home"))
+            .env("PYTHON", python())
+            .env("PROGRAM", &program)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command.output().unwrap()
+    };
+    let output = shell("");
+    let complained = text(&output.stderr);
+    assert_eq!(
+        text(&output.stdout).trim(),
+        "found default ['c01']",
+        "{complained}"
+    );
+
+    let output =
+        shell("unset AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID AZURE_AUTHORITY_HOST;");
+    let complained = text(&output.stderr);
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{complained}"
+    );
+    assert!(
+        complained.contains("ClientAuthenticationError"),
+        "{complained}"
+    );
+
+    let output = shell("AZURE_CLIENT_SECRET=wrong;");
+    let complained = text(&output.stderr);
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{complained}"
+    );
+    assert!(
+        complained.contains("there is no identity with this client_id and client_secret"),
+        "{complained}"
+    );
+    server.stop();
+}
+
+/// The same inside a job: it looks at itself, and at what it may not touch.
+const INSIDE: &str = "\
+import os, requests
+from azure.identity import DefaultAzureCredential
+url = os.environ['ARM_CLOUD_METADATA_URL'].removesuffix('/metadata/endpoints')
+token = DefaultAzureCredential().get_token(url + '/.default').token
+at = '{}/subscriptions/{}/resourceGroups/{}/providers/Microsoft.MachineLearningServices/workspaces/{}'.format(
+    url, *(os.environ['AZUREML_ARM_' + n] for n in ('SUBSCRIPTION', 'RESOURCEGROUP', 'WORKSPACE_NAME')))
+headers = {'Authorization': 'Bearer ' + token}
+print('I am', requests.get(at + '/jobs/' + os.environ['AZUREML_RUN_ID'], headers=headers).json()['name'])
+print('refused', requests.delete(at + '/computes/c01', headers=headers).status_code)
+print('nobody', requests.get(at).status_code)
+";
+
+#[test]
+fn a_job_has_an_identity_of_its_own() {
+    let server = Server::start();
+    server.ok(&["compute", "create", "-n", "c01", "--type", "amlcompute"]);
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("code/inside.py", INSIDE);
+    let packages = REQUIREMENTS[1];
+    write(
+        "conda.yml",
+        &format!("name: inside\ndependencies: [python, pip, pip: [{packages}, requests]]\n"),
+    );
+    write(
+        "job.yml",
+        "command: python inside.py\ncode: ./code\nenvironment:\n  image: library/python:latest\n  conda_file: ./conda.yml\ncompute: azureml:c01\n",
+    );
+    server.ok(&["job", "create", "-f", "job.yml", "-n", "j1", "-o", "none"]);
+    let log = text(&server.run(&["job", "stream", "-n", "j1"]).stdout);
+    for line in ["I am j1", "refused 403", "nobody 401"] {
+        assert!(log.contains(line), "{line}: {log}{}", server.log());
+    }
+    server.stop();
 }
 
 /// Online endpoints, which are not served yet.

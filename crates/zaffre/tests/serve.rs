@@ -42,7 +42,15 @@ fn with_cluster() -> Server {
 #[test]
 fn secrets_are_the_owners_and_stdout_has_one_line() {
     let server = Server::start();
-    for name in ["token", "ca.key", "server.key", "sas.key", "server.json"] {
+    for name in [
+        "token",
+        "ca.key",
+        "server.key",
+        "sas.key",
+        "jobs.key",
+        "signing.json",
+        "server.json",
+    ] {
         let mode = fs::metadata(server.data().join(name))
             .unwrap()
             .permissions()
@@ -192,11 +200,27 @@ fn a_stop_that_takes_tasks_along_lets_the_job_run_again() {
 #[test]
 fn i9_no_secret_is_anywhere_but_in_its_own_file() {
     let mut server = with_cluster();
-    let own = ["token", "ca.key", "server.key", "sas.key", "server.json"];
+    let own = [
+        "token",
+        "ca.key",
+        "server.key",
+        "sas.key",
+        "jobs.key",
+        "signing.json",
+        "server.json",
+    ];
     let text = |name: &str| fs::read(server.data().join(name)).unwrap();
     let pem = |name: &str| {
         let text = String::from_utf8(text(name)).unwrap();
         text.lines().nth(1).unwrap().as_bytes().to_vec()
+    };
+    let seed = |json: &[u8]| {
+        let kept: serde_json::Value = serde_json::from_slice(json).unwrap();
+        kept["keys"][0]["seed"]
+            .as_str()
+            .unwrap()
+            .as_bytes()
+            .to_vec()
     };
     // What is signed carries `sig=`; the rest is looked for as it is.
     let secrets = [
@@ -204,6 +228,8 @@ fn i9_no_secret_is_anywhere_but_in_its_own_file() {
         text("sas.key"),
         pem("ca.key"),
         pem("server.key"),
+        text("jobs.key"),
+        seed(&text("signing.json")),
         b"sig=".to_vec(),
     ];
     let holds = |bytes: &[u8]| {

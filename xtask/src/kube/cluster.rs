@@ -5,7 +5,7 @@
 
 use super::api::Api;
 use super::programs::Programs;
-use super::{Nodes, control_plane, down, fake, keys, node, process, programs};
+use super::{Nodes, control_plane, down, fake, keys, node, process, programs, tools};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs;
@@ -73,6 +73,35 @@ pub fn up(state: &Path, nodes: Nodes, fake: u32) -> Result<Cluster> {
     }
     eprintln!("up after {:.1} s", began.elapsed().as_secs_f64());
     Ok(cluster)
+}
+
+/// Ends a process of a cluster by force and starts it again as it was, as a crash and its supervisor would.
+pub fn restart(state: &Path, name: &str) -> Result<()> {
+    let cluster = Cluster::open(state)?;
+    let all = process::recorded(&cluster.state);
+    let process = all.iter().find(|process| process.name == name);
+    let process = process.with_context(|| {
+        let names: Vec<&str> = all.iter().map(|process| process.name.as_str()).collect();
+        format!(
+            "the cluster has no process {name}; it has {}",
+            names.join(", ")
+        )
+    })?;
+    process.must_run()?;
+    let command = process.command()?;
+    process.end()?;
+    let mut process = process::start(&cluster.state, name, &command)?;
+    let api = cluster.api()?;
+    tools::wait_for("the API server", control_plane::PATIENCE, || {
+        match process.must_run() {
+            // A client that tries its old address again may be given that very port as its own, and holds it for a moment.
+            Err(error) if error.to_string().contains("address already in use") => {
+                process = process::start(&cluster.state, name, &command)?;
+            }
+            other => other?,
+        }
+        Ok(api.is_ready().then_some(()))
+    })
 }
 
 /// K4: what a real node lacks here is said, whether that is an error or not.

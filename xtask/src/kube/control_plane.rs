@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// What each part may take to answer. The API server takes 4 s of an idle machine; others may build beside it.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a kubelet can talk to.
 pub fn start_server(cluster: &Cluster, ports: &Ports, programs: &Programs) -> Result<()> {

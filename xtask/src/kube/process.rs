@@ -2,7 +2,9 @@
 
 use super::tools;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -84,6 +86,19 @@ impl Process {
         let command = command_line(self.pid);
         start_time(self.pid) == Some(self.started)
             && (command.is_empty() || command.contains(&*self.state.to_string_lossy()))
+    }
+
+    /// What it was started with.
+    pub fn command(&self) -> Result<Command> {
+        let bytes = fs::read(format!("/proc/{}/cmdline", self.pid))
+            .with_context(|| format!("the command line of {}", self.name))?;
+        let words = bytes
+            .split(|byte| *byte == 0)
+            .filter(|word| !word.is_empty());
+        let mut words = words.map(OsStr::from_bytes);
+        let mut command = Command::new(words.next().context("it has no command line")?);
+        command.args(words);
+        Ok(command)
     }
 
     /// An error with the end of its log, when it has ended.

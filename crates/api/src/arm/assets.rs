@@ -54,9 +54,12 @@ fn word(kind: Kind) -> &'static str {
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Tracked
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => "asset",
     }
 }

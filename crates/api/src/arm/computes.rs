@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use wire::arm::kubernetes;
+use wire::arm::{instance::Asked, kubernetes, target::Target};
 
 use super::{operations::Operation, put, workspaces::page};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     call::Call,
     condition, paging,
     problem::{Answer, Problem},
-    reply, show,
+    reply, seal, show,
 };
 
 fn key(api: &Api, call: &Call) -> Result<DocKey, Problem> {
@@ -70,12 +70,175 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     if kubernetes::is_kubernetes(&body) {
         return attach(&api, &call, &key, &mut body, condition).await;
     }
+    let target = Target::of(&body);
+    if target == Some(Target::ComputeInstance) {
+        return create_instance(&api, &call, &key, &body, condition).await;
+    }
+    let secrets = target.map_or::<&[&str], _>(&[], Target::secrets);
     let stored = put::put(&api, &key, condition, |before| {
-        Ok(put::as_sent(&key, call.text()?, &body, before)?)
+        if secrets.is_empty() {
+            return Ok(put::as_sent(&key, call.text()?, &body, before)?);
+        }
+        wire::arm::parse(&key, &body, before)?;
+        let sealed = seal::sealed(&api.seal, &key, &body, before, secrets)?;
+        put::rendered(&key, &sealed, before)
     })
     .await?;
     let view = show::compute(&api, &call.base, &stored.document);
     Ok(stored.respond(&view))
+}
+
+/// PUT a compute instance: a new one starts, one that is there stays on or off (`instance` P1).
+async fn create_instance(
+    api: &Arc<Api>,
+    call: &Call,
+    key: &DocKey,
+    sent: &Value,
+    condition: Condition,
+) -> Answer {
+    let stored = put::put(api, key, condition, |before| {
+        let mut body = sent.clone();
+        Asked::remove(&mut body);
+        let asked = before.map(put::body).transpose()?.map(|b| Asked::of(&b));
+        if let Some(asked) = asked.filter(|asked| *asked != Asked::Create) {
+            asked.put(&mut body);
+        }
+        put::rendered(key, &body, before)
+    })
+    .await?;
+    let id = ComputeId::new(
+        &stored.document.key.workspace,
+        stored.document.key.path.clone(),
+    );
+    let on = Asked::of(&put::body(&stored.document)?).is_on();
+    let view = show::compute(api, &call.base, &stored.document);
+    let response = stored.respond(&view);
+    Ok(if on {
+        Operation::Start(id).told(api, call, response)
+    } else {
+        response
+    })
+}
+
+/// POST start.
+pub(crate) async fn start(api: Arc<Api>, call: Call) -> Answer {
+    let id = power(&api, &call, Asked::Start).await?;
+    Ok(Operation::Start(id).accepted(&api, &call))
+}
+
+/// POST stop. Work that runs on it ends first.
+pub(crate) async fn stop(api: Arc<Api>, call: Call) -> Answer {
+    let id = power(&api, &call, Asked::Stop).await?;
+    Ok(Operation::Stop(id).accepted(&api, &call))
+}
+
+/// POST restart: off and on again. A server that dies in between leaves it off, and says so.
+pub(crate) async fn restart(api: Arc<Api>, call: Call) -> Answer {
+    let id = ComputeId::new(&call.workspace(&api)?, call.param("n"));
+    let view = api.control.view();
+    let busy = view.nodes_of(&id).find_map(|node| node.state.task());
+    if let Some(task) = busy {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            format!("job {} runs on compute instance {id}", task.job),
+        )
+        .hint("cancel it first"));
+    }
+    power(&api, &call, Asked::Stop).await?;
+    let id = power(&api, &call, Asked::Restart).await?;
+    Ok(Operation::Start(id).accepted(&api, &call))
+}
+
+/// Writes into the document of an instance what was asked of it.
+async fn power(api: &Arc<Api>, call: &Call, asked: Asked) -> Result<ComputeId, Problem> {
+    let key = key(api, call)?;
+    let stored = put::put(api, &key, condition::read(&call.headers)?, |before| {
+        let before = before.ok_or_else(|| missing(&key))?;
+        let mut body = put::body(before)?;
+        match Target::of(&body) {
+            Some(Target::ComputeInstance) => {}
+            other => {
+                return Err(Problem::new(
+                    StatusCode::BAD_REQUEST,
+                    "NotSupported",
+                    format!(
+                        "compute {} is of type {}: only a compute instance is started and stopped",
+                        before.key.path,
+                        other.unwrap_or(Target::AmlCompute)
+                    ),
+                ));
+            }
+        }
+        asked.put(&mut body);
+        put::rendered(&key, &body, Some(before))
+    })
+    .await?;
+    let key = stored.document.key;
+    Ok(ComputeId::new(&key.workspace, key.path))
+}
+
+/// POST enableSso and updateIdleShutdownSetting: settings of an instance that have routes of their own.
+pub(crate) async fn set_instance(api: Arc<Api>, call: Call) -> Answer {
+    let key = key(&api, &call)?;
+    let sent: Value = call.json()?;
+    let mut changes = serde_json::Map::new();
+    for name in ["enableSSO", "idleTimeBeforeShutdown"] {
+        if let Some(value) = sent.get(name) {
+            changes.insert(name.into(), value.clone());
+        }
+    }
+    if changes.is_empty() {
+        return Err(Problem::bad(
+            "enableSSO or idleTimeBeforeShutdown is required",
+        ));
+    }
+    let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
+        let before = before.ok_or_else(|| missing(&key))?;
+        let mut body = put::body(before)?;
+        if Target::of(&body) != Some(Target::ComputeInstance) {
+            return Err(Problem::user(format!(
+                "compute {} is no compute instance",
+                before.key.path
+            )));
+        }
+        put::merge(
+            &mut body,
+            &json!({"properties": {"properties": changes.clone()}}),
+        );
+        put::rendered(&key, &body, Some(before))
+    })
+    .await?;
+    Ok(put::warn(reply::empty(StatusCode::OK), &stored.warnings))
+}
+
+/// POST listKeys: the secrets that an attached compute was given.
+pub(crate) fn secrets(api: &Arc<Api>, call: &Call) -> Answer {
+    let key = key(api, call)?;
+    let document = api.control.get(&key)?.ok_or_else(|| missing(&key))?;
+    let body = put::body(&document)?;
+    let target = Target::of(&body).unwrap_or(Target::AmlCompute);
+    if target.secrets().is_empty() {
+        return Err(Problem::user(format!(
+            "compute {} is of type {target}, which has no keys",
+            document.key.path
+        )));
+    }
+    let opened = seal::opened(&api.seal, &document, &body, target.secrets())?;
+    let mut answer = opened["properties"]["properties"].clone();
+    if let Some(map) = answer.as_object_mut() {
+        map.retain(|name, _| {
+            [
+                "administratorAccount",
+                "databricksAccessToken",
+                "sslConfiguration",
+            ]
+            .iter()
+            .any(|kept| kept.eq_ignore_ascii_case(name))
+        });
+        map.insert("computeType".into(), json!(target.word()));
+    }
+    Ok(reply::ok(&answer))
 }
 
 /// PUT a Kubernetes compute. Its document is not stored as it was sent in two things: a kubeconfig is kept apart as the secret
@@ -124,6 +287,7 @@ async fn attach(
 pub(crate) async fn update(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
     let mut patch: Value = call.json()?;
+    Asked::remove(&mut patch);
     if let Some(properties) = patch.get_mut("properties").and_then(Value::as_object_mut)
         && let Some(scale) = properties.remove("scaleSettings")
     {
@@ -135,6 +299,10 @@ pub(crate) async fn update(api: Arc<Api>, call: Call) -> Answer {
     let stored = put::put(&api, &key, condition::read(&call.headers)?, |before| {
         let before = before.ok_or_else(|| missing(&key))?;
         let mut body = put::body(before)?;
+        let mut patch = patch.clone();
+        if let Some(target) = Target::of(&body) {
+            seal::seal_given(&api.seal, &before.key, &mut patch, target.secrets())?;
+        }
         put::merge(&mut body, &patch);
         put::rendered(&key, &body, Some(before))
     })

@@ -74,7 +74,7 @@ pub(crate) async fn invoke(api: Arc<Api>, call: Call) -> Answer {
             json: document.to_string().into(),
             spec: Arc::new(spec),
             request: request.as_deref().map(Into::into),
-            by: put::BY.into(),
+            by: put::by(),
         })
         .await;
     let (id, status) = match sent?.answer {

@@ -123,7 +123,7 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
                 json: call.text()?.into(),
                 spec: Arc::new(spec),
                 request: None,
-                by: put::BY.into(),
+                by: put::by(),
             })
             .await;
         match sent {

@@ -9,6 +9,8 @@ pub(crate) mod job_list;
 pub(crate) mod jobs;
 pub(crate) mod location;
 pub(crate) mod metrics;
+pub(crate) mod online;
 pub(crate) mod operations;
 pub(crate) mod put;
+pub(crate) mod templates;
 pub(crate) mod workspaces;

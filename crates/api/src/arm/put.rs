@@ -1,7 +1,8 @@
 //! Writing a document: read what is there, check what was sent against it, write only if that is still there.
 //!
 //! W1 a write that was checked against one generation never replaces another: it is checked again instead;
-//! W2 a condition that the client gave is decided on the same read.
+//! W2 a condition that the client gave is decided on the same read;
+//! W3 a document names who wrote it: the caller of the request, wherever in it the write is.
 
 use axum::{
     http::{HeaderName, HeaderValue, StatusCode},
@@ -15,13 +16,28 @@ use wire::arm::Invalid;
 
 use crate::{Api, problem::Problem};
 
-/// Who writes. There is one token, so one name.
+/// Who has written what nobody asked for.
 pub(crate) const BY: &str = "local";
 /// Other writers that may come between before the client is told that the document is contended.
 const MAX_TRIES: usize = 16;
 /// Warnings of one answer, and the bytes of one: headers have limits on the way.
 const MAX_WARNINGS: usize = 10;
 const MAX_WARNING_BYTES: usize = 500;
+
+tokio::task_local! {
+    /// On whose behalf the request of this task is carried out: every document that it writes says so (W3).
+    static ACTING: Arc<str>;
+}
+
+/// Carries out a request on behalf of `name`.
+pub(crate) async fn acting_as<T>(name: Arc<str>, request: impl Future<Output = T>) -> T {
+    ACTING.scope(name, request).await
+}
+
+/// Who writes.
+pub(crate) fn by() -> Arc<str> {
+    ACTING.try_with(Arc::clone).unwrap_or_else(|_| BY.into())
+}
 
 /// What is to be stored.
 pub(crate) struct Draft {
@@ -102,7 +118,7 @@ pub(crate) async fn put(
                 condition: before
                     .as_ref()
                     .map_or(Condition::Absent, |d| Condition::Generation(d.generation)),
-                by: BY.into(),
+                by: by(),
             }))
             .await;
         match done {

@@ -1,7 +1,10 @@
 //! Workspaces. One exists once it was created; the server's own always does.
+//!
+//! W1 a workspace is deleted once it has no computes, and so nothing that runs;
+//! W2 what it held stays, and is there again when it is created again; with `forceToPurge` it is gone for good.
 
 use axum::http::StatusCode;
-use control::Page;
+use control::{Condition, Page};
 use model::{DocKey, Kind, Workspace};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -11,7 +14,9 @@ use super::put;
 use crate::{
     Api,
     call::Call,
-    condition, paging,
+    condition,
+    identity::READ_WORKSPACE,
+    paging,
     problem::{Answer, Problem},
     reply, show,
 };
@@ -36,17 +41,137 @@ fn key(workspace: &Arc<Workspace>) -> DocKey {
 /// PUT a workspace.
 pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     let workspace = Workspace::new(call.param("s"), call.param("g"), call.param("w"));
-    let workspace = api.workspace(&workspace)?.unwrap_or(workspace);
     let body: Value = call.json()?;
+    let stored = write(&api, &call, &workspace, call.text()?, &body).await?;
+    let view = workspace::workspace(&show::site(&api, &call.base), &stored.document);
+    Ok(stored.respond(&view))
+}
+
+/// Writes the document of a workspace.
+pub(crate) async fn write(
+    api: &Api,
+    call: &Call,
+    workspace: &Arc<Workspace>,
+    text: &str,
+    body: &Value,
+) -> Result<put::Stored, Problem> {
+    let workspace = api
+        .workspace(workspace)?
+        .unwrap_or_else(|| workspace.clone());
     let key = key(&workspace);
     let condition = condition::read(&call.headers)?;
-    let stored = put::put(&api, &key, condition, |before| {
-        Ok(put::as_sent(&key, call.text()?, &body, before)?)
+    let stored = put::put(api, &key, condition, |before| {
+        Ok(put::as_sent(&key, text, body, before)?)
     })
     .await?;
     api.learn(stored.document.key.workspace.clone());
-    let view = workspace::workspace(&show::site(&api, &call.base), &stored.document);
-    Ok(stored.respond(&view))
+    Ok(stored)
+}
+
+/// Documents that are removed together when a workspace is purged.
+const STEP: usize = 100;
+
+/// DELETE a workspace (W1, W2).
+pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
+    let named = Workspace::new(call.param("s"), call.param("g"), call.param("w"));
+    let Some(workspace) = api.workspace(&named)? else {
+        return Ok(reply::empty(StatusCode::NO_CONTENT));
+    };
+    let refuse = |message: String| Problem::new(StatusCode::CONFLICT, "Conflict", message);
+    if workspace == api.home {
+        return Err(refuse(format!(
+            "workspace {} is the server's own and cannot be deleted",
+            workspace.name
+        )));
+    }
+    let key = key(&workspace);
+    put::holds(
+        condition::read(&call.headers)?,
+        api.control.get(&key)?.as_ref(),
+    )?;
+    if let Some(compute) = compute_in(&api, &workspace)? {
+        return Err(refuse(format!(
+            "workspace {} has compute {compute}",
+            workspace.name
+        ))
+        .hint("delete its computes first"));
+    }
+    let purge = call
+        .query
+        .get("forceToPurge")
+        .is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    if purge {
+        self::purge(&api, &workspace).await?;
+    }
+    put::remove(&api, key, None, Condition::Any).await?;
+    api.forget(&workspace);
+    Ok(reply::empty(StatusCode::OK))
+}
+
+/// A compute of the workspace that is there or on its way out.
+fn compute_in(api: &Api, workspace: &Arc<Workspace>) -> Result<Option<String>, Problem> {
+    let mut first = page(workspace, Kind::Compute, None, false);
+    first.limit = 1;
+    if let Some(document) = api.control.page(&first)?.0.first() {
+        return Ok(Some(document.key.path.to_string()));
+    }
+    let view = api.control.view();
+    let clusters = view.clusters.keys().chain(view.kubernetes.keys());
+    let mut here = clusters.filter(|id| id.workspace() == workspace);
+    Ok(here.next().map(ToString::to_string))
+}
+
+/// Removes every document of a workspace but its own, and its blobs. Repeatable: what a crash left is removed by the next.
+async fn purge(api: &Arc<Api>, workspace: &Arc<Workspace>) -> Result<(), Problem> {
+    const KINDS: [Kind; 9] = [
+        Kind::BatchDeployment,
+        Kind::BatchEndpoint,
+        Kind::OnlineEndpoint,
+        Kind::Job,
+        Kind::Model,
+        Kind::Data,
+        Kind::Environment,
+        Kind::Code,
+        Kind::Datastore,
+    ];
+    let places = api.places(workspace);
+    let mut containers = vec![
+        places.blobs().clone(),
+        places.artifacts().clone(),
+        places.runs().clone(),
+    ];
+    for kind in KINDS {
+        loop {
+            let mut page = page(workspace, kind, None, false);
+            page.limit = STEP;
+            let (documents, _) = api.control.page(&page)?;
+            if documents.is_empty() {
+                break;
+            }
+            for document in &documents {
+                let uri = put::body(document)?["properties"]["codeUri"].clone();
+                if let Some(Ok(wire::places::Place::Blob(path))) =
+                    uri.as_str().map(|uri| places.locate(uri))
+                {
+                    containers.extend(model::BlobPath::new(path.container()));
+                }
+            }
+            let removals = documents
+                .into_iter()
+                .map(|document| put::remove(api, document.key, None, Condition::Any));
+            for removed in futures_util::future::join_all(removals).await {
+                removed?;
+            }
+        }
+    }
+    let blobs = api.control.blobs().clone();
+    crate::blocking(move || {
+        for container in &containers {
+            blobs.delete_folder(container)?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// PATCH a workspace: tags, description, friendly name.
@@ -89,6 +214,10 @@ fn list(api: &Api, call: &Call, group: Option<&str>) -> Answer {
     names.retain(|w| {
         w.subscription.as_str().eq_ignore_ascii_case(subscription)
             && group.is_none_or(|g| w.group.as_str().eq_ignore_ascii_case(g))
+            && call
+                .caller
+                .as_ref()
+                .is_some_and(|c| api.may(c, READ_WORKSPACE, &wire::names::workspace_id(w)))
     });
     names.sort();
     let place = |w: &Workspace| format!("{}/{}", w.group, w.name).to_ascii_lowercase();

@@ -51,7 +51,13 @@ fn source(api: &Api, call: &Call, text: &str) -> Result<BlobPath, Problem> {
         api.sas
             .admits(&query, Permission::Read, &container, Some(&whole), now)
     } else {
-        api.admits(&call.headers) && api.owns(&container)
+        match (&call.caller, api.owner(&container)) {
+            (Some(caller), Some(owner)) => {
+                let at = wire::names::workspace_id(&owner);
+                api.may(caller, Permission::Read.action(), &at)
+            }
+            (Some(_) | None, _) => false,
+        }
     };
     if !allowed {
         return Err(Problem::new(

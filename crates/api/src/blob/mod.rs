@@ -142,14 +142,16 @@ fn allow(api: &Api, call: &Call, permission: Permission, address: &Address) -> R
             ))
         };
     }
-    if !api.admits(&call.headers) {
-        return Err(Problem::unauthorized());
+    let caller = call.caller.as_ref().ok_or_else(Problem::unauthorized)?;
+    let owner = api.owner(&address.container);
+    let at = owner.map_or_else(|| "/".into(), |w| wire::names::workspace_id(&w));
+    if !api.may(caller, permission.action(), &at) {
+        return Err(crate::identity::denied(caller, permission.action(), &at));
     }
-    if api.owns(&address.container) {
-        Ok(())
-    } else {
-        Err(no_container())
+    if at == "/" {
+        return Err(no_container());
     }
+    Ok(())
 }
 
 fn no_container() -> Problem {

@@ -164,6 +164,7 @@ impl From<Problem> for Refused {
         let reason = match code {
             400 => "BadRequest",
             401 => "Unauthorized",
+            403 => "Forbidden",
             404 => "NotFound",
             409 | 412 => "Conflict",
             413 => "RequestEntityTooLarge",

@@ -1,4 +1,4 @@
-//! `kubectl auth can-i`: there is one user, who may do what is served. kubectl asks in protobuf and takes JSON for an answer.
+//! `kubectl auth can-i`: what is served, and what the roles of who asks allow. kubectl asks in protobuf and takes JSON for an answer.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -24,20 +24,35 @@ struct Asked {
 }
 
 /// POST selfsubjectaccessreviews.
-pub(crate) async fn review(_api: Arc<Api>, call: Call) -> Answer {
-    Ok(answer(&call).unwrap_or_else(Refused::into_response))
+pub(crate) async fn review(api: Arc<Api>, call: Call) -> Answer {
+    Ok(answer(&api, &call).unwrap_or_else(Refused::into_response))
 }
 
-fn answer(call: &Call) -> Result<axum::response::Response> {
+/// The action of a verb on a resource.
+fn action(asked: &Asked) -> String {
+    let what = match asked.verb.as_str() {
+        "get" | "list" | "watch" => "read",
+        "delete" => "delete",
+        _ => "write",
+    };
+    format!("{}/{}/{what}", asked.group, asked.resource)
+}
+
+fn answer(api: &Api, call: &Call) -> Result<axum::response::Response> {
     let asked = match call.body.strip_prefix(MAGIC) {
         Some(body) => protobuf(body).ok_or_else(|| Refused::bad("the protobuf body is damaged"))?,
         None => json_body(&call.body)?,
     };
     let allowed = asked.subresource.is_empty()
         && discovery::allows(&asked.group, &asked.resource, &asked.verb);
-    let reason = match allowed {
-        true => "the token of this server may do everything",
-        false => "this server does not do that",
+    let may = call
+        .caller
+        .as_ref()
+        .is_some_and(|c| api.may(c, &action(&asked), "/"));
+    let (allowed, reason) = match (allowed, may) {
+        (true, true) => (true, "a role of who asks allows it"),
+        (true, false) => (false, "no role of who asks allows it"),
+        (false, _) => (false, "this server does not do that"),
     };
     let spec = json!({"resourceAttributes": {
         "group": asked.group, "resource": asked.resource, "verb": asked.verb, "name": asked.name,

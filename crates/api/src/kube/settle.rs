@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Api,
-    arm::put::{BY, warn},
+    arm::put::{by, warn},
     problem::Problem,
     reply, time,
 };
@@ -91,7 +91,7 @@ pub(super) async fn settle(
             condition: record.map_or(Condition::Absent, |record| {
                 Condition::Generation(record.generation)
             }),
-            by: BY.into(),
+            by: by(),
         };
         match api.control.send(Request::Put(put)).await {
             Ok(done) => {

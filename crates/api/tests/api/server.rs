@@ -1,6 +1,6 @@
 //! A server in this process: the real loop over memory adapters, a fake engine, and a client that speaks to the router.
 
-use api::{Api, RunKey, SasKey, Scheme, TokenDigest};
+use api::{Api, Identities, JOB_KEY_BYTES, JobKey, RunKey, SasKey, Scheme, TokenDigest};
 use axum::{
     Router,
     body::Body,
@@ -21,7 +21,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -127,6 +127,10 @@ impl Fake {
 }
 
 pub struct Server {
+    /// Milliseconds that its clock for tokens is ahead.
+    pub ahead: Arc<AtomicU64>,
+    /// Makes the secrets of jobs.
+    pub jobs: JobKey,
     /// Whether the disk is below its reserve.
     pub short: Arc<AtomicBool>,
     pub router: Router,
@@ -211,6 +215,14 @@ pub fn server() -> Server {
     })
     .unwrap();
     let home = Workspace::new(SUB, "default", "default");
+    let (ahead, jobs) = (Arc::new(AtomicU64::new(0)), JobKey::new([9; JOB_KEY_BYTES]));
+    let clock = {
+        let ahead = ahead.clone();
+        move || Time(WallClock.now().0 + ahead.load(Ordering::SeqCst))
+    };
+    let identities = Identities::open(None, Box::new(|_| Ok(())), Box::new(clock))
+        .unwrap()
+        .with_jobs(jobs.clone());
     let api = Api::new(
         control.clone(),
         TokenDigest::of(TOKEN),
@@ -219,9 +231,13 @@ pub fn server() -> Server {
         "local",
     )
     .unwrap()
+    .with_identities(identities)
+    .unwrap()
     .with_room(room)
     .with_runs(runs());
     Server {
+        ahead,
+        jobs,
         short,
         router: api::router(api),
         control,
@@ -291,6 +307,13 @@ impl Server {
 
     pub async fn get(&self, path: &str) -> Got {
         self.ask("GET", path, Value::Null).await
+    }
+
+    /// The JSON of a document of the workspace that always exists, as it is stored.
+    pub fn stored(&self, kind: model::Kind, path: &str) -> String {
+        let workspace = Workspace::new(SUB, "default", "default");
+        let key = model::DocKey::new(&workspace, kind, path);
+        self.control.get(&key).unwrap().unwrap().json.to_string()
     }
 
     /// Waits until a cluster has so many idle nodes.

@@ -335,11 +335,14 @@ impl Attached {
         };
         let shared = &self.given.shared;
         shared.expect(&entry.node, &entry.record);
+        self.by_name.insert(entry.name.clone(), key.clone());
+        self.touched.insert(key.clone());
         self.entries.insert(key, entry);
     }
 
     /// Ends a task, or lets a node go.
     pub fn stop(&mut self, key: &Key) {
+        self.touched.insert(key.clone());
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -356,6 +359,7 @@ impl Attached {
 
     /// Takes a node away. What is not made yet is let go at once.
     pub fn evict(&mut self, key: &Key, by: Time) {
+        self.touched.insert(key.clone());
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -371,11 +375,13 @@ impl Attached {
 
     /// Drops a task that is over.
     pub fn forget(&mut self, key: &Key) {
+        self.touched.insert(key.clone());
         let (Some(entry), Key::Task(task)) = (self.entries.get_mut(key), key) else {
             return;
         };
         if entry.ended.is_none() {
             // Kept here: the agent will not repeat it.
+            self.given.shared.hear_agents();
             entry.ended = self.given.shared.agent(&entry.node, Some(task)).exit;
         }
         if let Some(exit) = entry.ended.clone() {
@@ -386,20 +392,40 @@ impl Attached {
 
     /// What a pod that goes away said last.
     pub fn last_look(&mut self, name: &str, look: Look) {
-        if let Some(entry) = self.entries.values_mut().find(|e| e.name == name) {
+        let key = self.by_name.get(name);
+        if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
             entry.look(&look);
             entry.stage(Instant::now(), &look, &Agent::default(), "");
         }
     }
 
+    /// Looks at what has news, and at what waits while something may be asked (L5).
+    pub fn review_touched(&mut self, now: Instant) {
+        if !self.touched.is_empty() || !self.waiting.is_empty() {
+            self.given.shared.hear_agents();
+        }
+        for key in std::mem::take(&mut self.touched) {
+            self.consider(&key, now);
+        }
+        while self.may_ask(now)
+            && let Some(key) = self.waiting.pop_first()
+        {
+            self.consider(&key, now);
+        }
+    }
+
     /// Looks at everything, and begins what is to be done.
     pub fn review(&mut self, now: Instant) {
+        self.given.shared.hear_agents();
         let keys: Vec<Key> = self.entries.keys().cloned().collect();
         for key in keys {
             self.consider(&key, now);
         }
         if self.define_at.is_some_and(|at| at <= now) && !self.defining && self.may_ask(now) {
             self.define();
+        }
+        if self.narrowed.is_some_and(|at| at <= now) && !self.widening && self.may_ask(now) {
+            self.widen();
         }
         if self.ours.whole {
             self.sweeping.retain(|name| self.ours.get(name).is_some());
@@ -492,16 +518,22 @@ impl Attached {
                 }
                 self.given.records.remove(key);
                 self.sweeping.insert(entry.name.as_str().into()); // gone when the watch says so
+                self.by_name.remove(&entry.name);
                 self.entries.remove(key);
                 return;
             }
             next = entry.leave(now, look, &agent, task, &shared);
         }
-        if let Some(next) = next
-            && may
-            && !entry.busy
-        {
+        let Some(next) = next.filter(|_| !entry.busy) else {
+            return;
+        };
+        if next == Next::Create && !self.may_make(now) {
+            return self.held_back(key); // looked at again with everything
+        }
+        if may {
             self.begin(key, next);
+        } else {
+            self.waiting.insert(key.clone());
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::{Attached, entry::Make};
 use crate::{
     ask::{Failed, STRANGER, Way},
-    pod,
-    record::{Key, What},
+    pod::{self, Claim},
+    record::{Key, Record, Records, What},
     trouble::Kind,
 };
 use futures_util::FutureExt;
@@ -12,8 +12,8 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerRe
 use model::{Exit, Phase};
 use std::time::{Duration, Instant};
 
-/// Requests at once: pods of a gang are made together, and an API server with five hundred clients is not flooded.
-const AT_ONCE: usize = 4;
+/// Operations at once: pods of a gang are made together, and an API server with five hundred clients is not flooded.
+const AT_ONCE: usize = 8;
 /// Pause while the API server fails. An attempt asks up to three things (secret, pod, look): that is ten requests a second.
 const FAILING: Duration = Duration::from_millis(300);
 /// Longest such pause.
@@ -22,6 +22,11 @@ const FAILING_LONGEST: Duration = Duration::from_secs(5);
 const REFUSED: Duration = Duration::from_secs(1);
 /// Longest such pause.
 const REFUSED_LONGEST: Duration = Duration::from_secs(30);
+
+/// Pause after each refusal: an attempt asks for two things, so this is below ten requests a second.
+const BETWEEN_REFUSALS: Duration = Duration::from_millis(200);
+/// How old the list of claims to mount may be.
+const CLAIMS: Duration = Duration::from_secs(10);
 
 /// What a right is missing for that no watch needs.
 const MAKING: &str = "making pods";
@@ -34,6 +39,8 @@ pub enum Outcome {
         key: Key,
         /// The owner that was found or made on the way.
         owner: Option<OwnerReference>,
+        /// The claims that were listed on the way.
+        claims: Option<Vec<Claim>>,
         /// Whether it is there.
         result: Result<(), Failed>,
     },
@@ -49,6 +56,8 @@ pub enum Outcome {
     Swept(Box<str>, Result<(), Failed>),
     /// The definition of instance types was to be installed.
     Defined(Result<(), Failed>),
+    /// Whether the pods of all namespaces may be seen was asked.
+    Widened(Result<(), Failed>),
 }
 
 /// What is to be done next for a pod.
@@ -70,6 +79,18 @@ pub enum Next {
     Find,
     /// See whether its machine is there.
     Machine,
+}
+
+/// Writes that a pod is asked for, beside the loop: the disk is waited for by this pod alone.
+async fn on_disk(records: Records, record: Record) -> Result<(), Failed> {
+    let written = tokio::task::spawn_blocking(move || records.write(&record)).await;
+    let written = written.map_err(|e| e.to_string());
+    let written = written.and_then(|done| done.map_err(|e| e.to_string()));
+    written.map_err(|e| Failed {
+        kind: Kind::Refused,
+        words: format!("its record cannot be written: {e}").into(),
+        resource: "records",
+    })
 }
 
 impl Attached {
@@ -127,17 +148,8 @@ impl Attached {
             return;
         };
         entry.record.tried = true;
-        if let Err(e) = self.given.records.write(&entry.record) {
-            // Not on disk: not asked for (L1).
-            entry.record.tried = false;
-            entry.make = Make::Wanted {
-                at: Instant::now() + REFUSED,
-                pause: REFUSED,
-            };
-            let why = format!("its record cannot be written: {e}").into();
-            return self.given.shared.show(key, Phase::Pending { why });
-        }
         entry.busy = true;
+        let records = self.given.records.clone();
         let (id, record) = (key.clone(), entry.record.clone());
         let mut settings = self.given.settings.clone();
         settings.namespace.clone_from(&way.namespace);
@@ -146,15 +158,22 @@ impl Attached {
         settings.owner.clone_from(&self.owner);
         let (compute, node) = (self.given.id.clone(), entry.node.clone());
         let shared = self.given.shared.clone();
+        let listed = self.claims.as_ref();
+        let listed = listed.filter(|(at, _)| at.elapsed() < CLAIMS);
+        let known = listed.map(|(_, claims)| claims.clone());
         let future = async move {
-            let mut owner = None;
+            let (mut owner, mut claims) = (None, None);
             let result = async {
+                on_disk(records, record.clone()).await?; // L1
                 if settings.owner.is_none() {
                     let found = way.anchor(&settings.server, &compute).await?;
                     settings.owner = Some(found.clone());
                     owner = Some(found);
                 }
-                settings.claims = way.claims().await;
+                settings.claims = match known {
+                    Some(known) => known,
+                    None => claims.insert(way.claims().await).clone(),
+                };
                 let made = match &record.what {
                     What::Task {
                         task,
@@ -183,10 +202,33 @@ impl Attached {
             Outcome::Created {
                 key: id,
                 owner,
+                claims,
                 result,
             }
         };
         self.flight.push(future.boxed());
+    }
+
+    /// Whether a pod may be made now: while a right is missing, one tries for all.
+    pub fn may_make(&self, now: Instant) -> bool {
+        self.gate
+            .is_none_or(|(at, _)| at <= now && self.flight.is_empty())
+    }
+
+    /// A pod is not made because another was refused for want of a right.
+    pub fn held_back(&self, key: &Key) {
+        if let Some(why) = self.troubles.get(MAKING) {
+            let why = why.clone();
+            self.given.shared.show(key, Phase::Pending { why });
+        }
+    }
+
+    /// Asks whether the pods of all namespaces may be seen by now.
+    pub fn widen(&mut self) {
+        let Some(way) = self.way() else { return };
+        self.widening = true;
+        self.flight
+            .push(async move { Outcome::Widened(way.sees_all_pods().await) }.boxed());
     }
 
     /// Removes a pod that carries our id and belongs to no task.
@@ -219,7 +261,12 @@ impl Attached {
                 let pause = FAILING * 2u32.saturating_pow((self.failures - 1).min(5));
                 self.quiet = Some(Instant::now() + pause.min(FAILING_LONGEST));
             }
-            Some(Kind::Forbidden | Kind::NotFound | Kind::Conflict | Kind::Refused) | None => {
+            Some(Kind::Refused) => {
+                // It has no trouble of its own, but who is refused for each of many pods asks no faster either.
+                self.failures = 0;
+                self.quiet = Some(Instant::now() + BETWEEN_REFUSALS);
+            }
+            Some(Kind::Forbidden | Kind::NotFound | Kind::Conflict) | None => {
                 self.failures = 0;
                 self.quiet = None;
             }
@@ -228,11 +275,29 @@ impl Attached {
 
     /// An operation is over.
     pub fn done(&mut self, outcome: Outcome) {
+        match &outcome {
+            Outcome::Created { key, .. }
+            | Outcome::Evicted(key, _)
+            | Outcome::Removed(key, _)
+            | Outcome::Found(key, _)
+            | Outcome::Machine(key, _) => {
+                self.touched.insert(key.clone());
+            }
+            Outcome::Swept(..) | Outcome::Defined(_) | Outcome::Widened(_) => {}
+        }
         match outcome {
-            Outcome::Created { key, owner, result } => {
+            Outcome::Created {
+                key,
+                owner,
+                claims,
+                result,
+            } => {
                 self.count(result.as_ref().err());
                 if owner.is_some() {
                     self.owner = owner;
+                }
+                if let Some(claims) = claims {
+                    self.claims = Some((Instant::now(), claims));
                 }
                 self.created(&key, result);
             }
@@ -281,6 +346,10 @@ impl Attached {
                 self.count(result.as_ref().err());
                 self.defined(result);
             }
+            Outcome::Widened(result) => {
+                self.count(result.as_ref().err());
+                self.widened(&result);
+            }
         }
     }
 
@@ -293,6 +362,7 @@ impl Attached {
         let failed = match result {
             Ok(()) => {
                 entry.make = Make::Made { at: now };
+                self.gate = None;
                 return self.heard(MAKING, None);
             }
             Err(failed) => failed,
@@ -334,6 +404,9 @@ impl Attached {
         self.given.shared.show(key, Phase::Pending { why });
         let forbidden = failed.kind == Kind::Forbidden;
         if forbidden {
+            let pause = self.gate.map_or(REFUSED, |(_, pause)| pause * 2);
+            let pause = pause.min(REFUSED_LONGEST);
+            self.gate = Some((now + pause, pause));
             self.heard(MAKING, Some(failed.words));
         }
     }

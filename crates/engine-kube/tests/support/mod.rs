@@ -135,13 +135,16 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     {
         let mut content = shared.content.lock().unwrap();
         content.asked.push((method.clone(), resource.clone()));
+        let watches = query.contains("watch=true");
+        let right = if watches { "WATCH" } else { &method };
         if method == "POST" && resource == "pods" {
             content.posts.push(Instant::now());
         }
-        if content
-            .forbidden
-            .contains(&(method.clone(), what.to_owned()))
-        {
+        let forbidden = |right: &str| {
+            let right = (right.to_owned(), what.to_owned());
+            content.forbidden.contains(&right)
+        };
+        if forbidden(right) || (watches && forbidden(&method)) {
             let message = format!(
                 "{resource} is forbidden: User \"u\" cannot {method} resource \"{resource}\""
             );
@@ -464,6 +467,9 @@ impl Api {
     pub fn forbid(&self, method: &str, what: &str) {
         self.content().forbidden.push((method.into(), what.into()));
     }
+    pub fn allow_everything(&self) {
+        self.content().forbidden.clear();
+    }
     pub fn answer(&self, method: &str, resource: &str, codes: &[u16]) {
         let codes = codes.iter().copied().collect();
         self.content()
@@ -607,7 +613,7 @@ impl Rig {
         let remote = engine_local::RemoteConfig {
             folder: self.folder.join("agents"),
             blobs: Arc::new(port::memory::MemoryBlobs::new()),
-            variables: Arc::new(|_| BTreeMap::new()),
+            variables: Default::default(),
         };
         let config = KubeConfig {
             folder: self.folder.clone(),

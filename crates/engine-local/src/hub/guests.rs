@@ -254,7 +254,7 @@ impl Hub {
             notes,
             runtime: Path::new(""), // it has its own
             shims: Path::new(""),
-            variables: (self.means.variables)(&task.job),
+            variables: self.means.variables.of(&task.job),
             addresses,
             gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
             mirror: Some(&mirror(task)),

@@ -247,7 +247,7 @@ impl Hub {
                 notes: prepared.notes,
                 runtime: &means.runtime.join("batch.py"),
                 shims: means.environments.shims(),
-                variables: (means.variables)(&id.job),
+                variables: means.variables.of(&id.job),
                 addresses: held.addresses.clone(),
                 gpus,
                 mirror: None,

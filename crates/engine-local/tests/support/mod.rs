@@ -167,8 +167,9 @@ impl Rig {
             blobs: Arc::new(Folder(self.blobs.clone())),
             exe: self.exe.clone().unwrap_or_else(exe),
             home: self.dir.join("home"),
-            variables: Arc::new(|_| {
-                BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), "w".into())])
+            variables: engine_local::Variables::new(|job| {
+                let name = job.workspace().name.to_string();
+                BTreeMap::from([("AZUREML_ARM_WORKSPACE_NAME".into(), name)])
             }),
             confinement: self.kind.clone(),
             own_uid: self.own_uid,

@@ -26,10 +26,13 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Data => "data",
         Kind::BatchEndpoint => "batch-endpoint",
         Kind::BatchDeployment => "batch-deployment",
+        Kind::OnlineEndpoint => "online-endpoint",
         Kind::Job => "job",
         Kind::Quota => "quota",
         Kind::InstanceType => "instancetype",
         Kind::Tracked => "tracked",
+        Kind::Identity => "identity",
+        Kind::RoleAssignment => "role-assignment",
     }
 }
 

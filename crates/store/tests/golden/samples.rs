@@ -522,7 +522,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 15] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -535,6 +535,9 @@ pub const KINDS: [Kind; 12] = [
     Kind::Job,
     Kind::Quota,
     Kind::InstanceType,
+    Kind::Identity,
+    Kind::RoleAssignment,
+    Kind::OnlineEndpoint,
 ];
 
 pub fn events() -> Vec<Event> {

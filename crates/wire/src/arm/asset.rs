@@ -102,9 +102,12 @@ pub fn version(
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Tracked
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => {}
     }
     match before {
@@ -187,9 +190,12 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::Datastore
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Tracked
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => &[],
     };
     let old: Value = serde_json::from_str(&before.json).unwrap_or_default();
@@ -226,9 +232,12 @@ fn word(kind: Kind) -> &'static str {
         Kind::Datastore => "datastore",
         Kind::BatchEndpoint => "endpoint",
         Kind::BatchDeployment => "deployment",
+        Kind::OnlineEndpoint => "endpoint",
         Kind::Job => "job",
         Kind::InstanceType => "instance type",
         Kind::Tracked => "tracked item",
+        Kind::Identity => "identity",
+        Kind::RoleAssignment => "role assignment",
         Kind::Quota => "quota",
     }
 }

@@ -1,4 +1,4 @@
-//! Clusters: the body of `PUT computes/NAME` ⇄ `ClusterSpec`.
+//! Clusters: the body of `PUT computes/NAME` with `computeType: AmlCompute` ⇄ `ClusterSpec`.
 
 use super::{Invalid, field::Field, time};
 use crate::{
@@ -51,9 +51,8 @@ pub struct Cluster {
 }
 
 /// Reads the body of a cluster.
-pub fn cluster(name: &str, body: &Value) -> Result<Cluster, Invalid> {
+pub fn cluster(body: &Value) -> Result<Cluster, Invalid> {
     let outer = Field::root(body).get("properties").need_object()?;
-    kind(name, &outer.get("computeType"))?;
     let inner = outer.get("properties").need_object()?;
     let mut warnings = Vec::new();
     let size = size(&inner.get("vmSize"), &mut warnings)?;
@@ -142,33 +141,6 @@ pub fn tier_word(tier: Tier) -> &'static str {
     match tier {
         Tier::Dedicated => "Dedicated",
         Tier::LowPriority => "LowPriority",
-    }
-}
-
-fn kind(name: &str, field: &Field<'_>) -> Result<(), Invalid> {
-    let kind = field.need_text()?;
-    if kind.eq_ignore_ascii_case("AmlCompute") {
-        return Ok(());
-    }
-    const AZURE: [&str; 9] = [
-        "ComputeInstance",
-        "VirtualMachine",
-        "SynapseSpark",
-        "AKS",
-        "DataFactory",
-        "HDInsight",
-        "Databricks",
-        "DataLakeAnalytics",
-        "Any",
-    ];
-    match AZURE.iter().find(|known| known.eq_ignore_ascii_case(kind)) {
-        Some(known) => Err(field.unsupported(format!(
-            "of {name} is {known}, which is not built yet; AmlCompute and Kubernetes are"
-        ))),
-        None => Err(field.refuse(format!(
-            "of {name} is `{}`, known are AmlCompute and Kubernetes",
-            shown(kind)
-        ))),
     }
 }
 

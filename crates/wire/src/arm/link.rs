@@ -8,8 +8,10 @@ use super::{
     asset::{self, DataType, ModelType, document_kind},
     compute,
     field::Field,
+    instance,
     job::named_compute,
     kubernetes,
+    target::Target,
 };
 use crate::{
     names::{self, Reference, is_reference, shown},
@@ -17,7 +19,7 @@ use crate::{
     view::history::output_of_asset,
 };
 use model::{
-    BlobPath, ClusterSpec, ComputeId, DocKey, Document, JobId, Kind,
+    BlobPath, ClusterSpec, ComputeId, DEFAULT_INSTANCE_TYPE, DocKey, Document, JobId, Kind,
     engine::{EnvironmentSpec, Packages},
 };
 use serde_json::Value;
@@ -53,8 +55,13 @@ pub struct Links<'a> {
 pub enum Compute {
     /// Nodes of a cluster.
     Cluster(Box<ClusterSpec>),
+    /// The node of a compute instance.
+    Instance(Box<ClusterSpec>),
     /// Pods; what they are is looked up when the job is admitted.
-    Kubernetes,
+    Kubernetes {
+        /// The type of work that names none.
+        default_type: Box<str>,
+    },
 }
 
 /// A blob or folder at the end of an address.
@@ -95,9 +102,14 @@ impl<'a> Links<'a> {
     pub fn cluster(&self, field: &Field<'_>) -> Result<(ComputeId, ClusterSpec), Invalid> {
         match self.compute(field)? {
             (id, Compute::Cluster(spec)) => Ok((id, *spec)),
-            (id, Compute::Kubernetes) => Err(field
+            (id, Compute::Kubernetes { .. }) => Err(field
                 .refuse(format!(
                     "names {id}, a Kubernetes compute, and batch deployments run on clusters"
+                ))
+                .hint("name a cluster: `zaffre compute create -n NAME --type amlcompute`")),
+            (id, Compute::Instance(_)) => Err(field
+                .refuse(format!(
+                    "names {id}, a compute instance, and batch deployments run on clusters"
                 ))
                 .hint("name a cluster: `zaffre compute create -n NAME --type amlcompute`")),
         }
@@ -122,11 +134,25 @@ impl<'a> Links<'a> {
                 .hint("`zaffre compute list` shows what there is")
             })?;
         let value = body(&document)?;
-        let compute = if kubernetes::is_kubernetes(&value) {
-            Compute::Kubernetes
-        } else {
-            let cluster = compute::cluster(document.key.path.as_str(), &value)?;
-            Compute::Cluster(Box::new(cluster.spec))
+        let compute = match Target::read(document.key.path.as_str(), &value)? {
+            Target::Kubernetes => Compute::Kubernetes {
+                default_type: kubernetes::kubernetes(&value)?
+                    .spec
+                    .default_type
+                    .unwrap_or_else(|| DEFAULT_INSTANCE_TYPE.into()),
+            },
+            Target::AmlCompute => Compute::Cluster(Box::new(compute::cluster(&value)?.spec)),
+            Target::ComputeInstance => {
+                Compute::Instance(Box::new(instance::instance(&value)?.spec))
+            }
+            other => {
+                return Err(field
+                    .unsupported(format!(
+                        "names {}, a compute of type {other}: no work runs on one yet",
+                        document.key.path
+                    ))
+                    .hint("AmlCompute, ComputeInstance and Kubernetes run jobs"));
+            }
         };
         Ok((
             ComputeId::new(workspace, document.key.path.clone()),

@@ -6,17 +6,23 @@
 //! A4 nothing here panics, whatever the JSON.
 
 pub mod asset;
+pub mod attached;
 pub mod batch;
 pub mod compute;
+pub mod datastore;
 pub mod field;
+pub mod instance;
 pub mod invalid;
 pub mod invoke;
 pub mod job;
 pub mod kubernetes;
 pub mod link;
+pub mod online;
 pub mod parse;
 pub mod quota;
 pub mod resolve;
+pub mod secrets;
+pub mod target;
 pub mod time;
 
 pub use invalid::Invalid;

@@ -1,6 +1,9 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
-use super::{Invalid, asset, batch, compute, field::Field, job, kubernetes, link::body, quota};
+use super::{
+    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, job, kubernetes,
+    link::body, online, quota, target::Target,
+};
 use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
 use serde_json::Value;
@@ -37,6 +40,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             warnings.extend(advice);
             let (declared, more) = compute_of(path, body)?;
             warnings.extend(more);
+            same_target(path, body, before)?;
             declared
         }
         Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
@@ -63,17 +67,16 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
-        Kind::InstanceType | Kind::Tracked => {
+        Kind::InstanceType | Kind::Identity | Kind::RoleAssignment | Kind::Tracked => {
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
-            return Err(Invalid::unsupported(
-                "/properties",
-                format!(
-                    "datastore {} cannot be created: a workspace has workspaceblobstore and workspaceartifactstore",
-                    shown(path)
-                ),
-            ));
+            datastore::datastore(path, body, before, &mut warnings)?;
+            Declared::Other
+        }
+        Kind::OnlineEndpoint => {
+            online::endpoint(path, body, &mut warnings)?;
+            Declared::Other
         }
     };
     Ok(Parsed { declared, warnings })
@@ -96,21 +99,57 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Data
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::Identity
+        | Kind::RoleAssignment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::Tracked => Ok(Declared::Other),
     }
 }
 
 fn compute_of(name: &str, body: &Value) -> Result<(Declared, Vec<String>), Invalid> {
-    if kubernetes::is_kubernetes(body) {
-        let compute = kubernetes::kubernetes(body)?;
-        return Ok((
-            Declared::Kubernetes(Arc::new(compute.spec)),
-            compute.warnings,
-        ));
+    Ok(match Target::read(name, body)? {
+        Target::Kubernetes => {
+            let compute = kubernetes::kubernetes(body)?;
+            (
+                Declared::Kubernetes(Arc::new(compute.spec)),
+                compute.warnings,
+            )
+        }
+        Target::AmlCompute => {
+            let cluster = compute::cluster(body)?;
+            (Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings)
+        }
+        Target::ComputeInstance => {
+            let instance = instance::instance(body)?;
+            (
+                Declared::Cluster(Arc::new(instance.spec)),
+                instance.warnings,
+            )
+        }
+        other => {
+            attached::attached(other, body)?;
+            let warning = format!("{other} computes are kept, but no work runs on them yet");
+            (Declared::Other, vec![warning])
+        }
+    })
+}
+
+/// A compute never changes its kind: jobs and deployments know what they run on (`target` T1).
+fn same_target(name: &str, after: &Value, before: Option<&Document>) -> Result<(), Invalid> {
+    let Some(before) = before else { return Ok(()) };
+    let (was, is) = (Target::of(&body(before)?), Target::of(after));
+    match (was, is) {
+        (Some(was), Some(is)) if was != is => Err(Invalid::conflict(
+            "/properties/computeType",
+            format!(
+                "compute {} is of type {was} and cannot become {is}",
+                shown(name)
+            ),
+        )
+        .hint("delete it first")),
+        _ => Ok(()),
     }
-    let cluster = compute::cluster(name, body)?;
-    Ok((Declared::Cluster(Arc::new(cluster.spec)), cluster.warnings))
 }
 
 /// A stored type passed every rule when it was written; what a later version does not know of it is left aside.

@@ -40,8 +40,25 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
             node_type(&p, &command, &cluster.size, compute.name())?;
             (limits(&cluster.size), None)
         }
+        Compute::Instance(one) => {
+            if one.max == 0 {
+                return Err(Invalid::conflict(
+                    p.get("computeId").path(),
+                    format!("compute instance {} is stopped", compute.name()),
+                )
+                .hint(format!(
+                    "start it: `zaffre compute start -n {}`",
+                    compute.name()
+                )));
+            }
+            node_type(&p, &command, &one.size, compute.name())?;
+            (limits(&one.size), None)
+        }
         // the type says what a pod may use, when it is admitted
-        Compute::Kubernetes => (Resources::default(), command.instance_type.as_deref()),
+        Compute::Kubernetes { default_type } => (
+            Resources::default(),
+            Some(command.instance_type.as_deref().unwrap_or(default_type)),
+        ),
     };
     let mut variables = command.variables.clone();
     if let Some(distribution) = command.distribution {
@@ -104,7 +121,7 @@ fn node_type(p: &Field<'_>, command: &Command, size: &Size, compute: &str) -> Re
         Some(named) if !named.eq_ignore_ascii_case(size.name.as_str()) => Err(Invalid::user(
             p.get("resources").get("instanceType").path(),
             format!(
-                "instance type {} is not defined on compute {compute}: it is a cluster of {} nodes",
+                "instance type {} is not defined on compute {compute}: its nodes are {}",
                 shown(named),
                 size.name
             ),

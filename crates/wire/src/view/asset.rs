@@ -21,8 +21,14 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Compute => "computes",
         Kind::Datastore => "datastores",
         Kind::BatchEndpoint | Kind::BatchDeployment => "batchEndpoints",
+        Kind::OnlineEndpoint => "onlineEndpoints",
         Kind::Job => "jobs",
-        Kind::Workspace | Kind::Quota | Kind::InstanceType | Kind::Tracked => "",
+        Kind::Workspace
+        | Kind::Quota
+        | Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
+        | Kind::Tracked => "",
     }
 }
 
@@ -61,9 +67,12 @@ pub fn version(document: &Document) -> Value {
         | Kind::Code
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
+        | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::InstanceType
         | Kind::Tracked
+        | Kind::Identity
+        | Kind::RoleAssignment
         | Kind::Quota => {}
     }
     resource(

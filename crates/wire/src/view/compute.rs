@@ -4,7 +4,14 @@ use super::{
     envelope::{Site, fill, properties, resource, sent},
     status::code,
 };
-use crate::arm::{compute::cluster, kubernetes::DEFAULT_NAMESPACE, time::stamp};
+use crate::arm::{
+    compute::cluster,
+    instance::{self, Asked},
+    kubernetes::DEFAULT_NAMESPACE,
+    secrets,
+    target::Target,
+    time::stamp,
+};
 use model::{
     ClusterRecord, DEFAULT_INSTANCE_TYPE, Document, KubernetesRecord, NodeRecord, NodeState,
 };
@@ -21,7 +28,7 @@ pub fn compute<'n>(
     let name = document.key.path.as_str();
     let body = sent(document);
     let mut outer = properties(&body);
-    let mut inner = match cluster(name, &Value::Object(body.clone())) {
+    let mut inner = match cluster(&Value::Object(body.clone())) {
         Ok(cluster) => cluster.properties,
         Err(_) => Map::new(),
     };
@@ -134,6 +141,131 @@ pub fn kubernetes(
         Attached::Yes,
     );
     outer.insert("provisioningErrors".into(), errors.unwrap_or_default());
+    finish(site, document, name, outer)
+}
+
+/// How a compute instance stands: Azure's word for its state.
+pub fn instance_state<'n>(
+    asked: Asked,
+    record: Option<&ClusterRecord>,
+    nodes: impl Iterator<Item = &'n Arc<NodeRecord>>,
+) -> &'static str {
+    match record {
+        None => return "Creating",
+        Some(record) if record.deleting => return "Deleting",
+        Some(_) => {}
+    }
+    let (mut up, mut busy, mut coming, mut going, mut broken) = (false, false, false, false, false);
+    for node in nodes {
+        match node.state {
+            NodeState::Preparing => coming = true,
+            NodeState::Idle => up = true,
+            NodeState::Running { .. } => busy = true,
+            NodeState::Leaving { .. } => going = true,
+            NodeState::Unusable { .. } => broken = true,
+            NodeState::Preempted => {}
+        }
+    }
+    match asked {
+        Asked::Stop if up || busy || coming || going => "Stopping",
+        Asked::Stop => "Stopped",
+        _ if going && asked == Asked::Restart => "Restarting",
+        _ if busy => "JobRunning",
+        _ if up => "Running",
+        _ if broken && !coming => "Unusable",
+        Asked::Create => "Creating",
+        Asked::Restart => "Restarting",
+        Asked::Start => "Starting",
+    }
+}
+
+/// A compute instance: its one node says how it stands.
+pub fn instance<'n>(
+    site: &Site,
+    document: &Document,
+    record: Option<&ClusterRecord>,
+    nodes: impl Iterator<Item = &'n Arc<NodeRecord>>,
+) -> Value {
+    let name = document.key.path.as_str();
+    let body = sent(document);
+    let mut outer = properties(&body);
+    let body = Value::Object(body);
+    let asked = Asked::of(&body);
+    let mut inner = match instance::instance(&body) {
+        Ok(instance) => instance.properties,
+        Err(_) => Map::new(),
+    };
+    let state = instance_state(asked, record, nodes);
+    let settled = matches!(state, "Running" | "JobRunning" | "Stopped");
+    let errors = record.and_then(|r| r.why.as_ref()).map(
+        |why| json!([{"error": {"code": code(why), "message": why.to_string(), "details": []}}]),
+    );
+    inner.insert("state".into(), json!(state));
+    inner.insert("errors".into(), errors.unwrap_or(json!([])));
+    inner.insert(
+        "lastOperation".into(),
+        json!({
+            "operationName": asked.word(),
+            "operationTime": stamp(document.modified),
+            "operationStatus": if settled { "Succeeded" } else { "InProgress" },
+            "operationTrigger": "User",
+        }),
+    );
+    inner.insert(
+        "createdBy".into(),
+        json!({"userName": &*document.by, "userId": null, "userOrgId": null}),
+    );
+    fill(&mut inner, "applications", json!([]));
+    fill(
+        &mut inner,
+        "connectivityEndpoints",
+        json!({"publicIpAddress": null, "privateIpAddress": null}),
+    );
+    number_schedules(&mut inner, name);
+    outer.insert("computeType".into(), json!(Target::ComputeInstance.word()));
+    outer.insert("properties".into(), Value::Object(inner));
+    fill(&mut outer, "description", Value::Null);
+    fill(&mut outer, "disableLocalAuth", json!(true));
+    let deleting = record.map(|r| r.deleting);
+    envelope(&mut outer, site, document, deleting, Attached::No);
+    if state == "Creating" {
+        outer.insert("provisioningState".into(), json!("Creating"));
+    }
+    finish(site, document, name, outer)
+}
+
+/// Schedules have ids that only the server gives.
+fn number_schedules(inner: &mut Map<String, Value>, name: &str) {
+    let list = inner
+        .get_mut("schedules")
+        .and_then(|s| s.get_mut("computeStartStop"))
+        .and_then(Value::as_array_mut);
+    for (i, schedule) in list.into_iter().flatten().enumerate() {
+        if let Some(map) = schedule.as_object_mut() {
+            fill(
+                map,
+                "id",
+                json!(super::envelope::uuid_of(&format!("{name}/{i}"))),
+            );
+            fill(map, "provisioningStatus", json!("Completed"));
+        }
+    }
+}
+
+/// A compute that was made elsewhere: its document, without its secrets (W3).
+pub fn attached(site: &Site, document: &Document, target: Target) -> Value {
+    let name = document.key.path.as_str();
+    let mut body = Value::Object(sent(document));
+    for pointer in target.secrets() {
+        secrets::take(&mut body, pointer);
+    }
+    let mut outer = body.as_object().map(properties).unwrap_or_default();
+    outer.insert("computeType".into(), json!(target.word()));
+    fill(&mut outer, "properties", json!({}));
+    fill(&mut outer, "description", Value::Null);
+    fill(&mut outer, "resourceId", Value::Null);
+    fill(&mut outer, "disableLocalAuth", json!(true));
+    envelope(&mut outer, site, document, Some(false), Attached::Yes);
     finish(site, document, name, outer)
 }
 

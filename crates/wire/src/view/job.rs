@@ -218,6 +218,10 @@ pub fn job(site: &Site, job: &Job<'_>) -> Value {
         fill(&mut p, "resources", json!({"properties": {}}));
         if let Some(resources) = p.get_mut("resources").and_then(Value::as_object_mut) {
             fill(resources, "instanceCount", json!(1));
+            // the type that a run without one was given when it was submitted
+            if let Some(named) = job.run.and_then(|run| run.spec.instance_type.as_deref()) {
+                fill(resources, "instanceType", json!(named));
+            }
         }
     } else {
         fill(&mut p, "jobs", json!({}));

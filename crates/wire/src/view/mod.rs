@@ -8,9 +8,11 @@
 pub mod asset;
 pub mod batch;
 pub mod compute;
+pub mod datastore;
 pub mod envelope;
 pub mod history;
 pub mod job;
+pub mod online;
 pub mod operation;
 pub mod report;
 pub mod status;

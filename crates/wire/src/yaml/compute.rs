@@ -168,7 +168,7 @@ pub(super) fn location(fields: &Fields<'_>) -> String {
     }
 }
 
-fn size(report: &Report<'_>, fields: &Fields<'_>) -> String {
+pub(super) fn size(report: &Report<'_>, fields: &Fields<'_>) -> String {
     let Some(text) = fields.words("size") else {
         fields.default_unless_written("size", DEFAULT_SIZE, DEFAULT);
         return DEFAULT_SIZE.to_owned();
@@ -233,7 +233,7 @@ fn ssh(fields: &Fields<'_>) -> Option<Json> {
     Some(credentials.into())
 }
 
-fn subnet(report: &Report<'_>, fields: &Fields<'_>) -> Option<String> {
+pub(super) fn subnet(report: &Report<'_>, fields: &Fields<'_>) -> Option<String> {
     let section = fields.section("network_settings")?;
     let network = section.words("vnet_name");
     let subnet = section.words("subnet");

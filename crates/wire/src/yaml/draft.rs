@@ -25,11 +25,25 @@ pub enum Kind {
     BatchDeployment,
     /// A command job.
     CommandJob,
+    /// `type: computeinstance`
+    ComputeInstance,
+    /// `type: virtualmachine`
+    VirtualMachine,
+    /// `type: synapsespark`
+    SynapseSpark,
+    /// An online endpoint, managed or on Kubernetes.
+    OnlineEndpoint,
+    /// An online deployment, managed or on Kubernetes.
+    OnlineDeployment,
+    /// A datastore of any type.
+    Datastore,
+    /// A workspace.
+    Workspace,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 15] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -38,6 +52,13 @@ impl Kind {
         Kind::BatchDeployment,
         Kind::CommandJob,
         Kind::Kubernetes,
+        Kind::ComputeInstance,
+        Kind::VirtualMachine,
+        Kind::SynapseSpark,
+        Kind::OnlineEndpoint,
+        Kind::OnlineDeployment,
+        Kind::Datastore,
+        Kind::Workspace,
     ];
 
     /// The words of a message: `batch deployment`.
@@ -51,7 +72,23 @@ impl Kind {
             Kind::BatchEndpoint => "batch endpoint",
             Kind::BatchDeployment => "batch deployment",
             Kind::CommandJob => "command job",
+            Kind::ComputeInstance => "compute instance",
+            Kind::VirtualMachine => "virtual machine compute",
+            Kind::SynapseSpark => "synapse spark compute",
+            Kind::OnlineEndpoint => "online endpoint",
+            Kind::OnlineDeployment => "online deployment",
+            Kind::Datastore => "datastore",
+            Kind::Workspace => "workspace",
         }
+    }
+
+    /// The word with its article: `an environment`.
+    pub fn one(self) -> String {
+        let article = match self {
+            Kind::Environment | Kind::OnlineEndpoint | Kind::OnlineDeployment => "an",
+            _ => "a",
+        };
+        format!("{article} {self}")
     }
 
     /// The command that takes such a file.
@@ -65,6 +102,12 @@ impl Kind {
             Kind::BatchEndpoint => "batch-endpoint create",
             Kind::BatchDeployment => "batch-deployment create",
             Kind::CommandJob => "job create",
+            Kind::ComputeInstance => "compute create",
+            Kind::VirtualMachine | Kind::SynapseSpark => "compute attach",
+            Kind::OnlineEndpoint => "online-endpoint create",
+            Kind::OnlineDeployment => "online-deployment create",
+            Kind::Datastore => "datastore create",
+            Kind::Workspace => "workspace create",
         }
     }
 }

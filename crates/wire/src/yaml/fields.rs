@@ -450,6 +450,13 @@ impl<'r> Fields<'r> {
         Some(bag)
     }
 
+    /// Shows a key as it was written, whatever its readers made of it.
+    pub fn show_written(&self, key: &'static str) {
+        if let Some(entry) = self.entries.iter().find(|entry| entry.key == key) {
+            self.show(key, scalar::json(&entry.node));
+        }
+    }
+
     /// A section inside this one.
     pub fn section(&self, key: &'static str) -> Option<Fields<'r>> {
         let entry = self.entry(key)?;

@@ -42,18 +42,12 @@ const SCHEMAS: &[(&str, Says)] = &[
     ("batchdeployment", Says::Known(Kind::BatchDeployment)),
     ("modelbatchdeployment", Says::Known(Kind::BatchDeployment)),
     ("commandjob", Says::Known(Kind::CommandJob)),
-    ("computeinstance", Says::Foreign("compute instances")),
+    ("computeinstance", Says::Known(Kind::ComputeInstance)),
     ("kubernetescompute", Says::Known(Kind::Kubernetes)),
-    ("vmcompute", Says::Foreign("virtual machine computes")),
-    (
-        "virtualmachinecompute",
-        Says::Foreign("virtual machine computes"),
-    ),
-    (
-        "synapsesparkcompute",
-        Says::Foreign("synapse spark computes"),
-    ),
-    ("attachedspark", Says::Foreign("synapse spark computes")),
+    ("vmcompute", Says::Known(Kind::VirtualMachine)),
+    ("virtualmachinecompute", Says::Known(Kind::VirtualMachine)),
+    ("synapsesparkcompute", Says::Known(Kind::SynapseSpark)),
+    ("attachedspark", Says::Known(Kind::SynapseSpark)),
     ("pipelinejob", Says::Foreign("pipeline jobs")),
     ("sweepjob", Says::Foreign("sweep jobs")),
     ("paralleljob", Says::Foreign("parallel jobs")),
@@ -63,20 +57,20 @@ const SCHEMAS: &[(&str, Says)] = &[
         "pipelinecomponentbatchdeployment",
         Says::Foreign(PIPELINE_DEPLOYMENT),
     ),
-    ("onlineendpoint", Says::Foreign("online endpoints")),
-    ("managedonlineendpoint", Says::Foreign("online endpoints")),
+    ("onlineendpoint", Says::Known(Kind::OnlineEndpoint)),
+    ("managedonlineendpoint", Says::Known(Kind::OnlineEndpoint)),
     (
         "kubernetesonlineendpoint",
-        Says::Foreign("online endpoints"),
+        Says::Known(Kind::OnlineEndpoint),
     ),
-    ("onlinedeployment", Says::Foreign("online deployments")),
+    ("onlinedeployment", Says::Known(Kind::OnlineDeployment)),
     (
         "managedonlinedeployment",
-        Says::Foreign("online deployments"),
+        Says::Known(Kind::OnlineDeployment),
     ),
     (
         "kubernetesonlinedeployment",
-        Says::Foreign("online deployments"),
+        Says::Known(Kind::OnlineDeployment),
     ),
     ("commandcomponent", Says::Foreign("components")),
     ("pipelinecomponent", Says::Foreign("components")),
@@ -85,12 +79,12 @@ const SCHEMAS: &[(&str, Says)] = &[
     ("importcomponent", Says::Foreign("components")),
     ("schedule", Says::Foreign("schedules")),
     ("monitorschedule", Says::Foreign("schedules")),
-    ("azureblob", Says::Foreign("datastores")),
-    ("azurefile", Says::Foreign("datastores")),
-    ("azuredatalakegen1", Says::Foreign("datastores")),
-    ("azuredatalakegen2", Says::Foreign("datastores")),
-    ("onelake", Says::Foreign("datastores")),
-    ("workspace", Says::Foreign("workspaces from a file")),
+    ("azureblob", Says::Known(Kind::Datastore)),
+    ("azurefile", Says::Known(Kind::Datastore)),
+    ("azuredatalakegen1", Says::Known(Kind::Datastore)),
+    ("azuredatalakegen2", Says::Known(Kind::Datastore)),
+    ("onelake", Says::Known(Kind::Datastore)),
+    ("workspace", Says::Known(Kind::Workspace)),
     ("hub", Says::Foreign("hubs")),
     ("project", Says::Foreign("projects")),
     ("workspaceconnection", Says::Foreign("connections")),
@@ -114,9 +108,9 @@ const TYPES: &[(&str, Says)] = &[
     ("uri_folder", Says::Known(Kind::Data)),
     ("mltable", Says::Known(Kind::Data)),
     ("command", Says::Known(Kind::CommandJob)),
-    ("computeinstance", Says::Foreign("compute instances")),
-    ("virtualmachine", Says::Foreign("virtual machine computes")),
-    ("synapsespark", Says::Foreign("synapse spark computes")),
+    ("computeinstance", Says::Known(Kind::ComputeInstance)),
+    ("virtualmachine", Says::Known(Kind::VirtualMachine)),
+    ("synapsespark", Says::Known(Kind::SynapseSpark)),
     ("databricks", Says::Foreign("databricks computes")),
     ("hdinsight", Says::Foreign("hdinsight computes")),
     (
@@ -129,12 +123,12 @@ const TYPES: &[(&str, Says)] = &[
     ("automl", Says::Foreign("automl jobs")),
     ("import", Says::Foreign("import jobs")),
     ("data_transfer", Says::Foreign("data transfer jobs")),
-    ("managed", Says::Foreign("online deployments")),
-    ("azure_blob", Says::Foreign("datastores")),
-    ("azure_file", Says::Foreign("datastores")),
-    ("azure_data_lake_gen1", Says::Foreign("datastores")),
-    ("azure_data_lake_gen2", Says::Foreign("datastores")),
-    ("one_lake", Says::Foreign("datastores")),
+    ("managed", Says::Known(Kind::OnlineDeployment)),
+    ("azure_blob", Says::Known(Kind::Datastore)),
+    ("azure_file", Says::Known(Kind::Datastore)),
+    ("azure_data_lake_gen1", Says::Known(Kind::Datastore)),
+    ("azure_data_lake_gen2", Says::Known(Kind::Datastore)),
+    ("one_lake", Says::Known(Kind::Datastore)),
 ];
 
 /// Root keys that only one kind has, strongest first.
@@ -150,11 +144,11 @@ const KEYS: &[(&[&str], Says)] = &[
     ),
     (
         &["traffic", "mirror_traffic"],
-        Says::Foreign("online endpoints"),
+        Says::Known(Kind::OnlineEndpoint),
     ),
     (
         &["account_name", "container_name"],
-        Says::Foreign("datastores"),
+        Says::Known(Kind::Datastore),
     ),
     (&["command"], Says::Known(Kind::CommandJob)),
     (
@@ -173,7 +167,7 @@ const KEYS: &[(&[&str], Says)] = &[
             "create_on_behalf_of",
             "setup_scripts",
         ],
-        Says::Foreign("compute instances"),
+        Says::Known(Kind::ComputeInstance),
     ),
     (&["size"], Says::Known(Kind::AmlCompute)),
     (
@@ -186,6 +180,14 @@ const KEYS: &[(&[&str], Says)] = &[
     ),
     (&["auto_delete_setting"], Says::Known(Kind::Data)),
     (&["defaults"], Says::Known(Kind::BatchEndpoint)),
+    (
+        &["one_lake_workspace_name", "store_name", "file_share_name"],
+        Says::Known(Kind::Datastore),
+    ),
+    (
+        &["hbi_workspace", "key_vault", "application_insights"],
+        Says::Known(Kind::Workspace),
+    ),
     (&["namespace"], Says::Known(Kind::Kubernetes)),
 ];
 
@@ -300,7 +302,7 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
     if same("kubernetes") {
         let deployment = has(root, &["endpoint_name", "model"]);
         let says = if deployment {
-            Says::Foreign("online deployments")
+            Says::Known(Kind::OnlineDeployment)
         } else {
             Says::Known(Kind::Kubernetes)
         };
@@ -331,6 +333,18 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
         near,
     );
     Err(())
+}
+
+/// Where `$schema` says that an online deployment serves.
+pub(super) fn serves_on(root: &Node) -> Option<&'static str> {
+    let text = root.get("$schema")?.node.text()?.to_ascii_lowercase();
+    if text.contains("kubernetesonlinedeployment") {
+        Some("Kubernetes")
+    } else if text.contains("managedonlinedeployment") {
+        Some("Managed")
+    } else {
+        None
+    }
 }
 
 fn by_schema(root: &Node) -> Option<(Says, At)> {
@@ -366,7 +380,7 @@ fn by_keys(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Found {
             (_, _, Some(Kind::BatchDeployment)) | (true, _, _) => {
                 Found::Known(Kind::BatchDeployment)
             }
-            (false, true, _) => found(Says::Foreign("online deployments"), at_of(ONLINE)),
+            (false, true, _) => found(Says::Known(Kind::OnlineDeployment), at_of(ONLINE)),
             (false, false, _) => {
                 report.error_hint(
                     root.at,
@@ -384,10 +398,10 @@ fn by_keys(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Found {
             (Says::Known(Kind::Model | Kind::Data), Some(kind @ (Kind::Model | Kind::Data))) => {
                 Says::Known(kind)
             }
-            (Says::Foreign("online endpoints"), Some(Kind::BatchEndpoint)) => {
+            (Says::Known(Kind::OnlineEndpoint), Some(Kind::BatchEndpoint)) => {
                 Says::Known(Kind::BatchEndpoint)
             }
-            (Says::Foreign("compute instances"), Some(Kind::AmlCompute)) => {
+            (Says::Known(Kind::ComputeInstance), Some(Kind::AmlCompute)) => {
                 Says::Known(Kind::AmlCompute)
             }
             (says, _) => says,

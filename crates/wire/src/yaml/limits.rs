@@ -8,6 +8,16 @@ pub(super) const INSTANCES: RangeInclusive<i64> = 1..=65_000;
 pub(super) const MIN_INSTANCES: RangeInclusive<i64> = 0..=65_000;
 /// Seconds of idleness before a node goes: at most as long as a job may run.
 pub(super) const IDLE_SECONDS: RangeInclusive<i64> = 0..=2_592_000;
+/// Minutes of idleness before a compute instance stops: Azure's limits, 15 minutes to 3 days.
+pub(super) const IDLE_MINUTES: RangeInclusive<i64> = 15..=4_320;
+/// How many units lie between two starts of a schedule, and minutes of a setup script: positive numbers of the REST document.
+pub(super) const INTERVAL: RangeInclusive<i64> = 1..=I32_MAX;
+/// Percents.
+pub(super) const PERCENT: RangeInclusive<i64> = 0..=100;
+/// Milliseconds and seconds of a request or a probe: positive numbers of the REST document.
+pub(super) const TIMES: RangeInclusive<i64> = 1..=I32_MAX;
+/// Seconds that an HTTP request may wait before anything is tried.
+pub(super) const DELAYS: RangeInclusive<i64> = 0..=I32_MAX;
 /// Seconds that a command job may run: Azure's limit of 30 days.
 pub(super) const JOB_SECONDS: RangeInclusive<i64> = 1..=2_592_000;
 /// Seconds that one mini-batch may run: the limit of Azure's batch engine, three days.

@@ -1,16 +1,17 @@
 //! One file → one draft.
 
 use super::{
-    assets, compute, deployment,
+    assets, compute, datastore, deployment,
     diagnostic::Diagnostic,
     draft::{Draft, Kind},
     endpoint,
     fields::Fields,
-    job, kind, kubernetes,
+    job, kind, kubernetes, machine, online,
     report::{At, Files, Report, Source},
     set::{self, Override},
     text,
     tree::{self, Node, Value},
+    workspace,
 };
 use serde_json::{Map, Value as Json};
 use std::fmt;
@@ -142,10 +143,17 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
             });
         }
     };
-    let fields = Fields::root(report, &root, &format!("{} {kind}", article(kind)));
+    let fields = Fields::root(report, &root, &kind.one());
     let built = match kind {
         Kind::AmlCompute => compute::cluster(report, fields),
         Kind::Kubernetes => kubernetes::compute(report, fields),
+        Kind::ComputeInstance => machine::instance(report, fields),
+        Kind::VirtualMachine => machine::virtual_machine(report, fields),
+        Kind::SynapseSpark => machine::spark(report, fields),
+        Kind::OnlineEndpoint => online::endpoint(report, fields),
+        Kind::OnlineDeployment => online::deployment(fields, kind::serves_on(&root)),
+        Kind::Datastore => datastore::datastore(fields),
+        Kind::Workspace => workspace::workspace(report, fields),
         Kind::Model => assets::model(report, fields),
         Kind::Environment => assets::environment(report, fields),
         Kind::Data => assets::data(report, fields),
@@ -170,8 +178,4 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
         unsupported: report.unsupported.take(),
         effective: built.effective,
     })
-}
-
-fn article(kind: Kind) -> &'static str {
-    if kind == Kind::Environment { "an" } else { "a" }
 }

@@ -9,6 +9,7 @@
 
 mod assets;
 mod compute;
+mod datastore;
 mod deployment;
 mod diagnostic;
 mod draft;
@@ -22,6 +23,8 @@ mod kind;
 mod kubernetes;
 mod limits;
 mod load;
+mod machine;
+mod online;
 mod reference;
 pub(crate) mod report;
 mod resources;
@@ -29,6 +32,7 @@ mod scalar;
 mod set;
 pub(crate) mod text;
 pub(crate) mod tree;
+mod workspace;
 
 pub use compute::{DEFAULT_IDLE_SECONDS, DEFAULT_MAX_INSTANCES, DEFAULT_SIZE};
 pub use diagnostic::{Diagnostic, Place};

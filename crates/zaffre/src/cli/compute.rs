@@ -6,8 +6,14 @@ use clap::{Args, Subcommand};
 /// `zaffre compute`.
 #[derive(Debug, Subcommand)]
 pub enum Compute {
-    /// Create a cluster
+    /// Create a cluster or a compute instance
     Create(Box<Create>),
+    /// Start a compute instance
+    Start(Power),
+    /// Stop a compute instance; work that runs on it ends first
+    Stop(Power),
+    /// Stop a compute instance and start it again
+    Restart(Power),
     /// Change a cluster
     Update(Update),
     /// Show a cluster
@@ -104,6 +110,17 @@ pub struct Create {
     pub no_wait: bool,
 }
 
+/// `compute start`, `compute stop` and `compute restart`.
+#[derive(Args, Debug)]
+pub struct Power {
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    /// Do not wait for the end of the operation
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
 /// `compute attach`.
 #[derive(Args, Debug, Default)]
 pub struct Attach {
@@ -113,7 +130,7 @@ pub struct Attach {
     /// Name
     #[arg(short = 'n', long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Kind of compute: kubernetes
+    /// Kind of compute: kubernetes, virtualmachine or synapsespark
     #[arg(short = 't', long, value_name = "KIND")]
     pub r#type: Option<String>,
     /// Namespace of its pods [default: default]
@@ -128,7 +145,19 @@ pub struct Attach {
     /// Labels of the nodes that all its workloads run on
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     pub node_selector: Vec<String>,
-    /// Azure's id of the cluster; it is kept and shown
+    /// User of an attached machine
+    #[arg(long, value_name = "NAME")]
+    pub admin_username: Option<String>,
+    /// Password of this user; it is sealed
+    #[arg(long, value_name = "PASSWORD")]
+    pub admin_password: Option<String>,
+    /// Port of an attached machine [default: 22]
+    #[arg(long, value_name = "PORT")]
+    pub ssh_port: Option<String>,
+    /// Private key for an attached machine; it is sealed
+    #[arg(long, value_name = "FILE")]
+    pub ssh_private_key_file: Option<String>,
+    /// Azure's id of the cluster or the machine; it is kept and shown
     #[arg(long, value_name = "ID")]
     pub resource_id: Option<String>,
     /// Kind of identity

@@ -1,6 +1,5 @@
 //! `zaffre instance-type` and `zaffre kubeconfig`.
 
-use super::NameArg;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -10,11 +9,29 @@ pub enum InstanceType {
     /// Create or change the instance types of files, as `kubectl apply` does
     Apply(Apply),
     /// Show an instance type
-    Show(NameArg),
+    Show(Show),
     /// List the instance types, the built-in one too
-    List,
+    List(OfCompute),
     /// Delete an instance type; where it replaced the built-in one, that is back
     Delete(Delete),
+}
+
+/// Which types are meant.
+#[derive(Args, Debug)]
+pub struct OfCompute {
+    /// Those that this Kubernetes compute offers at the moment; for an attached cluster, what is applied there
+    #[arg(long, value_name = "NAME")]
+    pub compute: Option<String>,
+}
+
+/// `instance-type show`.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub of: OfCompute,
 }
 
 /// `instance-type apply`.

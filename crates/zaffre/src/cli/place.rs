@@ -6,6 +6,10 @@ use clap::{Args, Subcommand};
 /// `zaffre datastore`.
 #[derive(Debug, Subcommand)]
 pub enum Datastore {
+    /// Attach a datastore; one of this name is changed
+    Create(DatastoreCreate),
+    /// Detach a datastore; what it holds stays
+    Delete(Removal),
     /// Show a datastore
     Show(NameArg),
     /// List the datastores
@@ -17,10 +21,51 @@ pub enum Datastore {
 pub enum Workspace {
     /// Create a workspace
     Create(WorkspaceCreate),
+    /// Delete a workspace without computes; what it held is there again when it is created again
+    Delete(WorkspaceDelete),
     /// Show a workspace
     Show(WorkspaceName),
     /// List the workspaces
     List(Limit),
+}
+
+/// `datastore create`.
+#[derive(Args, Debug)]
+pub struct DatastoreCreate {
+    /// The file.
+    #[command(flatten)]
+    pub file: FileArgs,
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// `datastore delete`.
+#[derive(Args, Debug)]
+pub struct Removal {
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+}
+
+/// `workspace delete`.
+#[derive(Args, Debug)]
+pub struct WorkspaceDelete {
+    /// Name
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// Remove what it holds for good
+    #[arg(short = 'p', long)]
+    pub permanently_delete: bool,
+    /// Do not wait for the end of the operation
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// `workspace create`.

@@ -5,24 +5,51 @@ use clap::{Command, CommandFactory};
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf};
 
 /// Flags of `az ml` that do not exist here, with the reason (L1).
-const ABSENT: [(&str, &str); 11] = [
-    ("--admin-password", "virtual machines are not attached yet"),
-    ("--admin-username", "virtual machines are not attached yet"),
-    ("--ssh-port", "virtual machines are not attached yet"),
-    (
-        "--ssh-private-key-file",
-        "virtual machines are not attached yet",
-    ),
+const ABSENT: [(&str, &str); 17] = [
+    ("--local", "endpoints are the server's"),
+    ("--local-enable-gpu", "endpoints are the server's"),
+    ("--vscode-debug", "endpoints are the server's"),
+    ("--all-traffic", "online deployments are not served yet"),
+    ("--package-model", "there are no model packages"),
     ("--web", "there is no studio page"),
     ("--registry-name", "there are no registries"),
     ("compute connect-ssh", "nodes have no SSH"),
-    ("compute enable-sso", "compute instances are not built yet"),
-    ("compute start", "compute instances are not built yet"),
-    ("compute stop", "compute instances are not built yet"),
-    ("compute restart", "compute instances are not built yet"),
+    (
+        "compute enable-sso",
+        "an instance has no page to sign on to",
+    ),
+    (
+        "online-endpoint invoke",
+        "online deployments are not served yet",
+    ),
+    (
+        "online-endpoint update",
+        "create changes an endpoint that is there",
+    ),
+    (
+        "online-deployment delete",
+        "online deployments are not served yet",
+    ),
+    (
+        "online-deployment get-logs",
+        "online deployments are not served yet",
+    ),
+    (
+        "online-deployment list",
+        "online deployments are not served yet",
+    ),
+    (
+        "online-deployment show",
+        "online deployments are not served yet",
+    ),
+    (
+        "online-deployment update",
+        "online deployments are not served yet",
+    ),
+    ("--all-resources", "a workspace has none of its own"),
 ];
 /// Commands that do not exist here, or (the last two) that leave out what a workspace of this server has not.
-const ABSENT_COMMANDS: [&str; 21] = [
+const ABSENT_COMMANDS: [&str; 18] = [
     "job connect-ssh",
     "job show-services",
     "model package",
@@ -32,11 +59,8 @@ const ABSENT_COMMANDS: [&str; 21] = [
     "data list-materialization-status",
     "data mount",
     "data share",
-    "datastore create",
-    "datastore delete",
     "datastore mount",
     "datastore update",
-    "workspace delete",
     "workspace diagnose",
     "workspace list-keys",
     "workspace provision-network",

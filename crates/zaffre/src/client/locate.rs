@@ -1,5 +1,6 @@
 //! Which server a command goes to, and where in it: flags, then the environment, then what is registered.
 
+use super::account::{Account, Accounts};
 use crate::{
     cli::Globals,
     failure::{Failure, about},
@@ -19,10 +20,12 @@ pub const WORKSPACE: &str = "default";
 pub struct Address {
     /// `https://host:port`, or `http://` on the loopback.
     pub url: String,
-    /// Bearer token.
+    /// Bearer token; empty when it is got with `account`.
     pub token: String,
     /// Certificates to trust, PEM; the system's when absent.
     pub ca: Option<Vec<u8>>,
+    /// What the user is signed in with.
+    pub account: Option<Box<Account>>,
 }
 
 /// Where commands act.
@@ -124,7 +127,11 @@ pub fn server(globals: &Globals) -> Result<Address, Failure> {
     if let Some(url) = globals.server.as_deref().filter(|url| !url.is_empty()) {
         return named(url);
     }
-    let Some(server) = Home::find()?.server()? else {
+    let home = Home::find()?;
+    if let Some(account) = Accounts::load(&home)?.current() {
+        return Ok(signed_in(account));
+    }
+    let Some(server) = home.server()? else {
         return Err(Failure::wrong("no server is known")
             .hint("start one with `zaffre serve`, or name one with --server"));
     };
@@ -136,7 +143,18 @@ pub fn server(globals: &Globals) -> Result<Address, Failure> {
         url: server.url,
         token,
         ca: Some(ca),
+        account: None,
     })
+}
+
+/// The server of an account.
+fn signed_in(account: &Account) -> Address {
+    Address {
+        url: account.url.clone(),
+        token: String::new(),
+        ca: account.ca.as_ref().map(|pem| pem.clone().into_bytes()),
+        account: Some(Box::new(account.clone())),
+    }
 }
 
 /// A registered server whose files are gone was not stopped properly and is no longer there.
@@ -164,16 +182,23 @@ fn named(url: &str) -> Result<Address, Failure> {
             "--server {url:?}: an address starts with https:// or http://"
         )));
     }
-    let registered = Home::find()?
-        .server()?
-        .filter(|server| same_place(&server.url, url));
+    let home = Home::find()?;
+    if variable("ZAFFRE_TOKEN").is_none() && url.starts_with("https://") {
+        let accounts = Accounts::load(&home)?;
+        let there = |a: &&Account| same_place(&a.url, url);
+        let mut all = accounts.current().into_iter().chain(&accounts.accounts);
+        if let Some(account) = all.find(there) {
+            return Ok(signed_in(account));
+        }
+    }
+    let registered = home.server()?.filter(|server| same_place(&server.url, url));
     let token = match variable("ZAFFRE_TOKEN") {
         Some(token) => token,
         None => match &registered {
             Some(server) => read_token(&server.token)?,
             None => {
                 return Err(Failure::wrong(format!("no token for {url}")).hint(
-                    "set ZAFFRE_TOKEN to the token that the server wrote into its data folder",
+                    "set ZAFFRE_TOKEN to the token that the server wrote into its data folder, or sign in with `zaffre login`",
                 ));
             }
         },
@@ -195,6 +220,7 @@ fn named(url: &str) -> Result<Address, Failure> {
         url: url.to_owned(),
         token,
         ca,
+        account: None,
     })
 }
 
@@ -206,12 +232,13 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Host and port of an address.
-fn authority(url: &str) -> &str {
+pub fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
 }
 
-fn same_place(a: &str, b: &str) -> bool {
+/// Whether two addresses are of one server.
+pub fn same_place(a: &str, b: &str) -> bool {
     authority(a) == authority(b)
 }
 

@@ -1,4 +1,4 @@
-//! `zaffre compute attach` and `detach`: Kubernetes clusters.
+//! `zaffre compute attach` and `detach`: Kubernetes clusters, and machines and Spark pools that were made elsewhere.
 
 use super::{
     Context,
@@ -47,7 +47,9 @@ pub async fn attach(context: &Context, args: Attach) -> Result<(), Failure> {
         &overrides(&args)?,
         Kind::Kubernetes,
     )?;
-    expect(&found.draft, Kind::Kubernetes)?;
+    if !matches!(found.draft.kind, Kind::VirtualMachine | Kind::SynapseSpark) {
+        expect(&found.draft, Kind::Kubernetes)?;
+    }
     found.warn();
     found.settle(&context.client).await?;
     if let Some(path) = &args.kubeconfig {
@@ -64,6 +66,22 @@ fn overrides(args: &Attach) -> Result<Vec<Override>, Failure> {
         ("--type", &["type"], &args.r#type),
         ("--namespace", &["namespace"], &args.namespace),
         ("--resource-id", &["resource_id"], &args.resource_id),
+        (
+            "--admin-username",
+            &["ssh_settings", "admin_username"],
+            &args.admin_username,
+        ),
+        (
+            "--admin-password",
+            &["ssh_settings", "admin_password"],
+            &args.admin_password,
+        ),
+        ("--ssh-port", &["ssh_settings", "ssh_port"], &args.ssh_port),
+        (
+            "--ssh-private-key-file",
+            &["ssh_settings", "ssh_private_key_file"],
+            &args.ssh_private_key_file,
+        ),
         (
             "--identity-type",
             &["identity", "type"],

@@ -52,6 +52,9 @@ const USAGES: Columns = &[
 pub async fn run(context: &Context, command: Compute) -> Result<(), Failure> {
     match command {
         Compute::Create(args) => create(context, *args).await,
+        Compute::Start(args) => power(context, "start", args).await,
+        Compute::Stop(args) => power(context, "stop", args).await,
+        Compute::Restart(args) => power(context, "restart", args).await,
         Compute::Update(args) => update(context, args).await,
         Compute::Show(args) => show(context, &args.name).await,
         Compute::List(args) => list(context, args).await,
@@ -161,10 +164,21 @@ async fn create(context: &Context, args: Create) -> Result<(), Failure> {
         &overrides(&args)?,
         Kind::AmlCompute,
     )?;
-    expect(&found.draft, Kind::AmlCompute)?;
+    if found.draft.kind != Kind::ComputeInstance {
+        expect(&found.draft, Kind::AmlCompute)?;
+    }
     found.warn();
     found.settle(&context.client).await?;
     put(context, &found.draft, Wait::unless(args.no_wait)).await
+}
+
+/// Starts, stops or restarts an instance.
+async fn power(context: &Context, what: &str, args: Power) -> Result<(), Failure> {
+    let at = format!("{}/{what}", at(context, &args.name)?);
+    let client = &context.client;
+    client
+        .act(&at, &json!({}), Wait::unless(args.no_wait))
+        .await
 }
 
 /// A file of another kind is named, with the command that takes it.
@@ -172,10 +186,12 @@ pub fn expect(draft: &wire::yaml::Draft, kind: Kind) -> Result<(), Failure> {
     if draft.kind == kind {
         return Ok(());
     }
-    Err(
-        Failure::wrong(format!("the file is a {}, not a {kind}", draft.kind))
-            .hint(format!("zaffre {} -f FILE", draft.kind.command())),
-    )
+    Err(Failure::wrong(format!(
+        "the file is {}, not {}",
+        draft.kind.one(),
+        kind.one()
+    ))
+    .hint(format!("zaffre {} -f FILE", draft.kind.command())))
 }
 
 pub(super) async fn put(

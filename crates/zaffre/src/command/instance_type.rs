@@ -1,8 +1,8 @@
 //! `zaffre instance-type`: a client of the same Kubernetes paths that `kubectl` uses, with the same verdicts.
 
-use super::{Context, confirm};
+use super::{Context, compute, confirm};
 use crate::{
-    cli::instance_type::{Apply, Delete, InstanceType},
+    cli::instance_type::{Apply, Delete, InstanceType, Show},
     client::locate::plain_name,
     draft,
     failure::Failure,
@@ -31,8 +31,8 @@ const MAX_TRIES: usize = 8;
 pub async fn run(context: &Context, command: InstanceType) -> Result<(), Failure> {
     match command {
         InstanceType::Apply(args) => apply(context, args).await,
-        InstanceType::Show(args) => show(context, &args.name).await,
-        InstanceType::List => list(context).await,
+        InstanceType::Show(args) => show(context, &args).await,
+        InstanceType::List(of) => list(context, of.compute.as_deref()).await,
         InstanceType::Delete(args) => delete(context, args).await,
     }
 }
@@ -136,7 +136,47 @@ fn built_in() -> Value {
     shown(&crd::object(&model::InstanceType::default_type()), true)
 }
 
-async fn show(context: &Context, name: &str) -> Result<(), Failure> {
+/// The types that a compute offers. One that cannot be used at the moment says why.
+async fn of_compute(context: &Context, compute: &str) -> Result<Vec<Value>, Failure> {
+    let found = context.client.get(&compute::at(context, compute)?).await?;
+    let properties = &found["properties"];
+    if properties["computeType"] != "Kubernetes" {
+        let kind = properties["computeType"].as_str().unwrap_or("no compute");
+        return Err(Failure::wrong(format!(
+            "compute {compute} is {kind}: only a Kubernetes compute has instance types"
+        )));
+    }
+    for error in properties["provisioningErrors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let message = error["error"]["message"].as_str().unwrap_or_default();
+        output::say(&format!("warning: compute {compute}: {message}"));
+    }
+    let built_in = built_in();
+    let types = properties["properties"]["instanceTypes"].as_object();
+    let row = |(name, arm): (&String, &Value)| {
+        let same = name == DEFAULT_INSTANCE_TYPE && arm["resources"] == built_in["resources"];
+        json!({
+            "name": name, "node_selector": arm["nodeSelector"], "resources": arm["resources"], "built_in": same,
+        })
+    };
+    Ok(types.into_iter().flatten().map(row).collect())
+}
+
+async fn show(context: &Context, args: &Show) -> Result<(), Failure> {
+    let name = args.name.as_str();
+    if let Some(compute) = &args.of.compute {
+        let types = of_compute(context, compute).await?;
+        let found = types.iter().find(|one| one["name"] == name);
+        let found = found.ok_or_else(|| {
+            Failure::not_found(format!("compute {compute} has no instance type {name}")).hint(
+                format!("`zaffre instance-type list --compute {compute}` shows what there is"),
+            )
+        })?;
+        return context.output.show(found, TYPES);
+    }
     let found = context.client.find(&at(Some(name))?).await?;
     let found = match found {
         Some(object) => shown(&object, false),
@@ -156,7 +196,11 @@ async fn all(context: &Context) -> Result<Vec<Value>, Failure> {
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
-async fn list(context: &Context) -> Result<(), Failure> {
+async fn list(context: &Context, compute: Option<&str>) -> Result<(), Failure> {
+    if let Some(compute) = compute {
+        let types = of_compute(context, compute).await?;
+        return context.output.show(&types.into(), TYPES);
+    }
     let mut types: Vec<Value> = all(context)
         .await?
         .iter()

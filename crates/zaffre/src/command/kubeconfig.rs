@@ -40,6 +40,12 @@ fn config(server: &locate::Address) -> Result<String, Failure> {
         ))
         .hint("name the server with https://"));
     }
+    if server.account.is_some() {
+        return Err(Failure::wrong(
+            "kubectl keeps a token, and that of a sign-in ends within the hour",
+        )
+        .hint("use the server's own token: `zaffre account set -n local`, or ZAFFRE_TOKEN"));
+    }
     let quoted = |text: &str| Value::from(text).to_string();
     let at = quoted(&format!("{url}{}", api::KUBE_PREFIX));
     let token = quoted(&server.token);
@@ -65,6 +71,7 @@ mod tests {
             url: "https://127.0.0.1:8443/".into(),
             token: "t".into(),
             ca: Some(b"pem".to_vec()),
+            account: None,
         };
         let made: Value = serde_saphyr::from_str(&config(&server).unwrap()).unwrap();
         let cluster = &made["clusters"][0]["cluster"];

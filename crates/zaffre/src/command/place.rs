@@ -1,10 +1,11 @@
 //! `zaffre datastore`, `zaffre workspace`, `zaffre metrics`, `zaffre quota`, `zaffre configure`.
 
-use super::Context;
+use super::{Context, compute::expect, confirm};
 use crate::{
     cli::{ConfigureArgs, place::*},
     client::{locate::plain_name, operation::Wait},
     command::compute::LOCATION,
+    draft,
     failure::Failure,
     home::Home,
     output::{self, Columns, Output},
@@ -12,6 +13,7 @@ use crate::{
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
+use wire::yaml::Kind;
 
 const DATASTORES: Columns = &[
     ("Name", "/name"),
@@ -44,6 +46,13 @@ const QUOTAS: Columns = &[
 /// Runs `zaffre datastore`.
 pub async fn datastore(context: &Context, command: Datastore) -> Result<(), Failure> {
     match command {
+        Datastore::Create(args) => create_datastore(context, args).await,
+        Datastore::Delete(args) => {
+            plain_name("datastore", &args.name)?;
+            confirm(&format!("detach datastore {}", args.name), args.yes)?;
+            let at = context.client.at(&format!("datastores/{}", args.name));
+            context.client.delete(&at, Wait::ForEnd).await
+        }
         Datastore::Show(args) => {
             plain_name("datastore", &args.name)?;
             let arm = context
@@ -76,6 +85,18 @@ pub async fn workspace(context: &Context, command: Workspace) -> Result<(), Fail
     let scope = client.scope();
     match command {
         Workspace::Create(args) => create_workspace(context, args).await,
+        Workspace::Delete(args) => {
+            plain_name("workspace", &args.name)?;
+            confirm(&format!("delete workspace {}", args.name), args.yes)?;
+            let at = scope.workspace_id_of(&args.name);
+            let purge = args.permanently_delete;
+            client
+                .delete(
+                    &format!("{at}?forceToPurge={purge}"),
+                    Wait::unless(args.no_wait),
+                )
+                .await
+        }
         Workspace::Show(args) => {
             let name = args.name.as_deref().unwrap_or(&scope.workspace);
             plain_name("workspace", name)?;
@@ -103,109 +124,46 @@ pub async fn workspace(context: &Context, command: Workspace) -> Result<(), Fail
 }
 
 async fn create_workspace(context: &Context, args: WorkspaceCreate) -> Result<(), Failure> {
-    let mut fields = match &args.file.file {
-        Some(path) => read_workspace(path)?,
-        None => Map::new(),
-    };
-    for set in &args.file.set {
-        let Some((key, value)) = set.split_once('=') else {
-            return Err(Failure::wrong(format!(
-                "--set {set:?}: a path and a value are joined by ="
-            )));
-        };
-        let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-        known_workspace_key(first)?;
-        match (first, rest) {
-            ("tags", "") => {
-                return Err(Failure::wrong(format!("--set {set}: tags is a map"))
-                    .hint("--set tags.KEY=VALUE sets one"));
-            }
-            ("tags", tag) => put_tag(&mut fields, tag, value)?,
-            (_, "") => drop(fields.insert(first.to_owned(), value.into())),
-            (text, _) => {
-                return Err(Failure::wrong(format!("--set {key}: {text} is one text")));
-            }
-        }
-    }
-    for (key, value) in [
-        ("name", &args.name),
-        ("description", &args.description),
-        ("display_name", &args.display_name),
-        ("location", &args.location),
+    let mut list = draft::sets(&args.file.set)?;
+    for (name, key, value) in [
+        ("--name", "name", &args.name),
+        ("--description", "description", &args.description),
+        ("--display-name", "display_name", &args.display_name),
+        ("--location", "location", &args.location),
     ] {
-        if let Some(value) = value {
-            fields.insert(key.into(), value.clone().into());
-        }
+        draft::flag(&mut list, name, &[key], value.as_deref());
     }
-    for tag in &args.tags {
-        let Some((key, value)) = tag.split_once('=') else {
-            return Err(Failure::wrong(format!(
-                "--tags {tag:?}: a tag is KEY=VALUE"
-            )));
-        };
-        put_tag(&mut fields, key, value)?;
-    }
-    let Some(name) = fields.get("name").and_then(Value::as_str) else {
-        return Err(
-            Failure::wrong("the workspace has no name").hint("zaffre workspace create -n NAME")
-        );
-    };
+    draft::tags(&mut list, &args.tags)?;
+    let found = draft::read(args.file.file.as_deref(), &list, Kind::Workspace)?;
+    expect(&found.draft, Kind::Workspace)?;
+    found.warn();
+    let name = found.draft.name.as_deref().unwrap_or_default();
     plain_name("workspace", name)?;
-    let body = json!({
-        "location": fields.get("location").cloned().unwrap_or(LOCATION.into()),
-        "tags": fields.get("tags").cloned().unwrap_or(json!({})),
-        "properties": {"friendlyName": fields.get("display_name"), "description": fields.get("description")},
-    });
-    let document = context
-        .client
-        .put(
-            &context.client.scope().workspace_id_of(name),
-            &body,
-            Wait::ForEnd,
-        )
-        .await?;
+    let at = context.client.scope().workspace_id_of(name);
+    let client = &context.client;
+    let document = client.put(&at, &found.draft.body, Wait::ForEnd).await?;
     context
         .output
         .show(&shape::shown(Shape::Workspace, &document), WORKSPACES)
 }
 
-fn put_tag(fields: &mut Map<String, Value>, key: &str, value: &str) -> Result<(), Failure> {
-    match fields.entry("tags").or_insert_with(|| json!({})) {
-        Value::Object(tags) => {
-            tags.insert(key.to_owned(), value.into());
-            Ok(())
-        }
-        other => Err(Failure::wrong(format!("tags is {other}, it must be a map"))),
-    }
-}
-
-const WORKSPACE_KEYS: [&str; 5] = ["name", "description", "display_name", "location", "tags"];
-
-fn known_workspace_key(key: &str) -> Result<(), Failure> {
-    if WORKSPACE_KEYS.contains(&key) {
-        return Ok(());
-    }
-    Err(
-        Failure::wrong(format!("{key}: a workspace of this server has no such key"))
-            .hint(format!("it has {}", WORKSPACE_KEYS.join(", "))),
-    )
-}
-
-fn read_workspace(path: &std::path::Path) -> Result<Map<String, Value>, Failure> {
-    let wrong =
-        |error: &dyn std::fmt::Display| Failure::wrong(format!("{}: {error}", path.display()));
-    let text =
-        std::fs::read_to_string(path).map_err(|error| wrong(&crate::failure::plain(&error)))?;
-    let mut fields: Map<String, Value> =
-        serde_saphyr::from_str(&text).map_err(|error| wrong(&error))?;
-    fields.remove("$schema");
-    for key in fields.keys() {
-        known_workspace_key(key).map_err(|failure| Failure {
-            message: format!("{}: {}", path.display(), failure.message),
-            ..failure
-        })?;
-    }
-    Ok(fields)
+async fn create_datastore(context: &Context, args: DatastoreCreate) -> Result<(), Failure> {
+    let Some(file) = &args.file.file else {
+        return Err(Failure::wrong("--file is not given").hint("zaffre datastore create -f FILE"));
+    };
+    let mut list = draft::sets(&args.file.set)?;
+    draft::flag(&mut list, "--name", &["name"], args.name.as_deref());
+    let found = draft::read(Some(file), &list, Kind::Datastore)?;
+    expect(&found.draft, Kind::Datastore)?;
+    found.warn();
+    let name = found.draft.name.as_deref().unwrap_or_default();
+    plain_name("datastore", name)?;
+    let client = &context.client;
+    let at = client.at(&format!("datastores/{name}"));
+    let document = client.put(&at, &found.draft.body, Wait::ForEnd).await?;
+    context
+        .output
+        .show(&shape::shown(Shape::Datastore, &document), DATASTORES)
 }
 
 /// Runs `zaffre metrics`.

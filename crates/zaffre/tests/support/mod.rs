@@ -6,6 +6,7 @@
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
 pub mod kubectl;
+pub mod python;
 pub mod site;
 pub mod transcript;
 pub mod venv;
@@ -161,6 +162,12 @@ impl Server {
         self.data.clone()
     }
 
+    /// Its own token.
+    pub fn token(&self) -> String {
+        let text = fs::read_to_string(self.data().join("token")).unwrap();
+        text.trim().to_owned()
+    }
+
     /// What it said on stderr.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
@@ -210,10 +217,7 @@ impl Server {
             .stdin(Stdio::null())
             .env("ZAFFRE_HOME", self.folder.join("home"))
             .env("ZAFFRE_SERVER", &self.url)
-            .env(
-                "ZAFFRE_TOKEN",
-                fs::read_to_string(self.data().join("token")).unwrap(),
-            )
+            .env("ZAFFRE_TOKEN", self.token())
             .env("ZAFFRE_CA", self.data().join("ca.pem"));
         command
     }

@@ -1,0 +1,2 @@
+def init(): pass
+def run(batch): return batch
