@@ -132,7 +132,10 @@ impl Call {
 }
 
 /// The parameters of `template` in `path` (Q1, Q2).
-fn params(template: &'static str, path: &str) -> Result<Vec<(&'static str, String)>, Problem> {
+pub(crate) fn params(
+    template: &'static str,
+    path: &str,
+) -> Result<Vec<(&'static str, String)>, Problem> {
     let mut out = Vec::new();
     let mut rest = path.trim_start_matches('/');
     for part in template.trim_start_matches('/').split('/') {

@@ -217,15 +217,8 @@ async fn admitted(
         // A signature may stand in place of a token: the handler knows for what.
         Guard::Blob => Ok(signed_in(api, parts, uri).await.ok()),
         Guard::Signed => signed_in(api, parts, uri).await.map(Some),
-        // The credential of a run may stand in place of a token: it is looked at where the workspace is known.
-        Guard::Run => match signed_in(api, parts, uri).await {
-            Ok(caller) => {
-                api.authorise(&caller, route, uri)?;
-                Ok(Some(caller))
-            }
-            Err(_) => Ok(None),
-        },
-        Guard::Token | Guard::Kube => {
+        Guard::Run if runs::admits(api, route, &parts.headers, uri) => Ok(None),
+        Guard::Token | Guard::Kube | Guard::Run => {
             let caller = signed_in(api, parts, uri).await?;
             api.authorise(&caller, route, uri)?;
             Ok(Some(caller))
@@ -278,19 +271,14 @@ async fn answer(
         };
     }
     let mut call = Call::new(route, parts, uri)?;
+    if route.guard == Guard::Run && !mlflow::speaks(call.param("v")) {
+        return Err(mlflow::nothing_here(uri));
+    }
     call.caller = caller;
     let limit = match route.guard {
         Guard::Own => OWN_BODY_LIMIT,
         _ => ARM_BODY_LIMIT,
     };
-    if route.guard == Guard::Run {
-        if call.caller.is_none() && !runs::admits(&api, &call) {
-            return Err(Problem::unauthorized());
-        }
-        if !mlflow::speaks(call.param("v")) {
-            return Err(mlflow::nothing_here(uri));
-        }
-    }
     // What everybody may ask takes no body: nothing of it is read.
     let body = if route.guard == Guard::Open {
         Body::empty()

@@ -4,13 +4,12 @@
 //! C2 it is worth nothing before its run is submitted and after it has ended;
 //! C3 it is made of the run's id and a key: nothing about it is stored.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use hmac::{Hmac, KeyInit, Mac};
 use model::{JobId, Workspace};
 use sha2::Sha256;
-use std::sync::Arc;
 
-use crate::{Api, call::Call};
+use crate::{Api, route::Route};
 
 /// Bytes of the key that signs credentials of runs.
 pub const RUN_KEY_BYTES: usize = 32;
@@ -66,11 +65,19 @@ impl RunKey {
 }
 
 /// Whether the request carries the credential of a run of its workspace that goes on (C1, C2).
-pub(crate) fn admits(api: &Arc<Api>, call: &Call) -> bool {
-    let Some(run) = api.runs.as_ref().and_then(|key| key.run(&call.headers)) else {
+pub(crate) fn admits(api: &Api, route: &Route, headers: &HeaderMap, uri: &Uri) -> bool {
+    let Some(run) = api.runs.as_ref().and_then(|key| key.run(headers)) else {
         return false;
     };
-    let asked = Workspace::new(call.param("s"), call.param("g"), call.param("w"));
+    let Ok(params) = crate::call::params(route.template, uri.path()) else {
+        return false;
+    };
+    let named = |name: &str| {
+        let mut all = params.iter();
+        all.find(|(n, _)| *n == name)
+            .map_or("", |(_, v)| v.as_str())
+    };
+    let asked = Workspace::new(named("s"), named("g"), named("w"));
     let view = api.control.view();
     let goes_on = view.runs.get(&run).is_some_and(|r| !r.state.is_done());
     goes_on && *asked == **run.workspace()

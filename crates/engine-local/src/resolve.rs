@@ -36,6 +36,8 @@ pub struct Given<'a> {
     pub gpus: Option<Vec<u32>>,
     /// Where blobs will lie on the agent's machine, when that is not this one.
     pub mirror: Option<&'a Path>,
+    /// Whether the task has a user of its own, who cannot write to what is stored.
+    pub own_user: bool,
 }
 
 /// Where blobs lie for the agent.
@@ -75,12 +77,13 @@ pub fn order(
         blobs: given.blobs,
         mirror: given.mirror,
     };
-    let mut inputs = Vec::new();
+    let (mut inputs, mut ways) = (Vec::new(), Vec::new());
     for (name, input) in &spec.inputs {
         let input = match input {
             InputSpec::Literal(text) => Input::Literal(text.to_string()),
             InputSpec::Path { source, copy } => {
                 let at = existing(blobs, &format!("input {name}"), source)?;
+                ways.push(format!("input {name}: {}", way(*copy, &given)));
                 if *copy {
                     Input::Copy(at)
                 } else {
@@ -127,6 +130,7 @@ pub fn order(
         Place::Matching(pod) => (&pod.limits, format!("in {}", placement.place)),
     };
     let mut notes = given.notes;
+    notes.extend(ways);
     let real = given.gpus.as_ref().map_or(0, Vec::len);
     notes.extend(nominal(limits, u32::try_from(real).unwrap_or(u32::MAX)));
     let gang = Gang::new(task, &placement.gang, given.addresses, &spec.variables)?;
@@ -154,6 +158,20 @@ pub fn order(
         gang,
         notes,
     })
+}
+
+/// How an input comes to the task: a mount is what is stored itself, or a copy, and the log says which.
+fn way(copy: bool, given: &Given<'_>) -> &'static str {
+    match (copy, given.mirror.is_some(), given.own_user) {
+        (true, _, _) => "download, a copy of the task's own",
+        (false, true, _) => "ro_mount, as a copy in the pod",
+        (false, false, true) => {
+            "ro_mount, read where it is stored; the task's user cannot write there"
+        }
+        (false, false, false) => {
+            "ro_mount, read where it is stored; tasks share the server's user here, and nothing keeps them from writing there"
+        }
+    }
 }
 
 /// Lines about devices that were granted and have no hardware behind them.

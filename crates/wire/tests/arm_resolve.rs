@@ -183,6 +183,19 @@ fn inputs_come_from_everywhere_in_the_workspace() {
         source("azureml://jobs/train/outputs/model/paths/sub", "uri_folder"),
         at("azureml/train/model/sub")
     );
+    let made =
+        "azureml://locations/local/workspaces/w/data/azureml_train_output_data_model/versions/1";
+    assert_eq!(source(made, "uri_folder"), at("azureml/train/model"));
+    assert_eq!(
+        source("azureml:azureml_train_output_data_model:1", "uri_folder"),
+        at("azureml/train/model")
+    );
+    assert_eq!(
+        source("azureml:azureml_train_output_data_none:1", "uri_folder")
+            .unwrap_err()
+            .status,
+        404
+    );
     assert_eq!(
         source("azureml:heart:1", "mlflow_model"),
         at("LocalUpload/h/model")

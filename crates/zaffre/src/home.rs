@@ -123,15 +123,6 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
 
 /// Writes a file for its owner only (H1).
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_as(path, bytes, 0o600)
-}
-
-/// Writes a file that everybody may read and its owner may write.
-pub fn write_public(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_as(path, bytes, 0o644)
-}
-
-fn write_as(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let fresh = PathBuf::from(name);
@@ -139,7 +130,7 @@ fn write_as(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(mode)
+        .mode(0o600)
         .open(&fresh)
         .map_err(about(&fresh))?;
     file.write_all(bytes)

@@ -15,25 +15,18 @@ mod tls;
 use crate::{
     cli::ServeArgs,
     failure::{Failure, about},
-    home::{self, Home, Server},
+    home::{Home, Server},
     output,
 };
 use api::{AgentChannel, Api, JobKey, NodeKey, RunKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
-use engine_local::Variables;
 use engines::Engines;
 use folder::Folder;
 pub use identity::write_bundle;
 use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
@@ -90,20 +83,15 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let authority = folder.at("ca.pem");
     let runs = RunKey::new(folder.key("runs.key")?);
     let authority = std::fs::read(&authority).map_err(about(&authority))?;
-    let public = folder.at("authority.pem");
-    home::write_public(&public, &authority)?;
-    let public = std::fs::canonicalize(&public).map_err(about(&public))?;
-    let here = format!("https://{}", reachable(address));
     let agents = Agents {
-        variables: identity::variables_elsewhere(&connect, &jobs)
-            .and(tracking(&connect, engine_kube::AUTHORITY.into(), runs.clone())),
+        variables: identity::variables_elsewhere(&connect, engine_kube::AUTHORITY, &jobs, &runs),
         connect,
         image: args.agent_image.clone(),
         key: key.clone(),
         authority,
     };
-    let variables = identity::variables(&folder, &here, &jobs)?;
-    let variables = variables.and(tracking(&here, public, runs.clone()));
+    let url = format!("https://{}", reachable(address));
+    let variables = identity::variables(&folder, &url, &jobs, &runs)?;
     let started = start(held, machine, variables, agents)?;
     let home = Workspace::new(
         crate::client::locate::SUBSCRIPTION,
@@ -131,11 +119,11 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
-    let server = folder.publish(&here)?;
+    let server = folder.publish(&url)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
     }
-    output::write(&format!("ready {here}\n"))?;
+    output::write(&format!("ready {url}\n"))?;
     announce(&folder, &started.report, address, args.no_register);
     let ended = wait(started.running, &started.control).await;
     if stop.send(()).is_err() {
@@ -206,7 +194,7 @@ impl Declared {
 fn start(
     held: &Arc<store::DataFolder>,
     machine: Declared,
-    variables: Variables,
+    variables: engine_local::Variables,
     agents: Agents,
 ) -> Result<Started, Failure> {
     let failed =
@@ -267,30 +255,9 @@ fn start(
 struct Agents {
     connect: String,
     image: String,
-    variables: Variables,
+    variables: engine_local::Variables,
     key: NodeKey,
     authority: Vec<u8>,
-}
-
-/// What a job logs with: plain MLflow needs nothing else. `authority` is where the job finds the certificate.
-fn tracking(url: &str, authority: PathBuf, key: RunKey) -> Variables {
-    let url = url.to_owned();
-    let authority = authority.to_string_lossy().into_owned();
-    Variables::new(move |job| {
-        let id = wire::names::workspace_id(job.workspace());
-        BTreeMap::from([
-            (
-                "MLFLOW_TRACKING_URI".to_owned(),
-                format!("{url}/mlflow/v2.0{id}"),
-            ),
-            ("MLFLOW_TRACKING_TOKEN".to_owned(), key.credential(job)),
-            (
-                "MLFLOW_TRACKING_SERVER_CERT_PATH".to_owned(),
-                authority.clone(),
-            ),
-            ("MLFLOW_RUN_ID".to_owned(), job.name().to_owned()),
-        ])
-    })
 }
 
 /// The engine of attached clusters.

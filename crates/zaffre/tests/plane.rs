@@ -338,3 +338,233 @@ fn the_blob_client_of_azure_finds_here_what_it_finds_at_the_peer() {
     drop(peer);
     server.stop();
 }
+
+/// A job file with one input; `{0}` is its address.
+const READ: &str = "\
+command: find -L ${{inputs.in}} -type f | sort | sed s=.*/== && cat ${{inputs.in}}/日本/語.txt
+environment: {image: library/python:latest}
+compute: azureml:c01
+inputs:
+  in: {type: uri_folder, mode: MODE, path: PATH}
+";
+
+#[test]
+fn jobs_find_their_files_under_every_address_and_leave_nothing_that_leads_out() {
+    let server = with_cluster();
+    let data = server.folder.join("data in");
+    fs::create_dir_all(data.join("日本")).unwrap();
+    fs::write(data.join("日本/語.txt"), "読めた\n").unwrap();
+    fs::write(data.join(".hidden"), "").unwrap();
+    fs::write(data.join("a b.csv"), "1").unwrap();
+    let made = server.ok(&[
+        "data",
+        "create",
+        "-n",
+        "d",
+        "-v",
+        "1",
+        "--type",
+        "uri_folder",
+        "--path",
+        data.to_str().unwrap(),
+        "-o",
+        "json",
+    ]);
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let long = made["path"].as_str().unwrap().to_owned();
+    let inner = long.split_once("/datastores/").unwrap().1;
+    let id = made["id"].as_str().unwrap();
+    let copy = "\
+name: copier
+command: cp -r ${{inputs.in}}/. ${{outputs.out}}/ && ln -s /etc/passwd ${{outputs.out}}/leak && ln -s /etc ${{outputs.out}}/leaks
+environment: {image: library/python:latest}
+compute: azureml:c01
+inputs:
+  in: {type: uri_folder, path: azureml:d:1}
+outputs:
+  out: {type: uri_folder, mode: upload}
+";
+    let run = |name: &str, text: &str| {
+        let file = server.folder.join(format!("{name}.yml"));
+        fs::write(&file, text).unwrap();
+        server.ok(&[
+            "job",
+            "create",
+            "-f",
+            file.to_str().unwrap(),
+            "--set",
+            &format!("name={name}"),
+        ]);
+        let log = server
+            .command(&["job", "stream", "-n", name])
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&log.stdout).into_owned();
+        let status = server.value(&["job", "show", "-n", name], "status");
+        (status, log)
+    };
+    let (status, log) = run("copier", copy);
+    assert_eq!(status, "Completed", "{log}");
+    assert!(
+        log.contains("output out: 2 entries are neither files nor folders"),
+        "{log}"
+    );
+    let into = server.folder.join("got");
+    server.ok(&[
+        "job",
+        "download",
+        "-n",
+        "copier",
+        "--output-name",
+        "out",
+        "-p",
+        into.to_str().unwrap(),
+    ]);
+    let got = walk(&into);
+    assert_eq!(got.len(), 3, "{got:?}");
+    assert!(got.iter().any(|f| f.ends_with("日本/語.txt")), "{got:?}");
+    assert!(got.iter().any(|f| f.ends_with(".hidden")), "{got:?}");
+
+    let folders = [
+        ("short", format!("azureml://datastores/{inner}")),
+        ("long", long.clone()),
+        (
+            "louder",
+            long.replace("/resourcegroups/", "/resourceGroups/"),
+        ),
+        ("asset", "azureml:d:1".to_owned()),
+        ("typed", "azureml://data/d/versions/1".to_owned()),
+        (
+            "located",
+            "azureml://locations/local/workspaces/default/data/d/versions/1".to_owned(),
+        ),
+        ("arm", format!("azureml:{id}")),
+        ("output", "azureml://jobs/copier/outputs/out".to_owned()),
+        (
+            "made",
+            "azureml:azureml_copier_output_data_out:1".to_owned(),
+        ),
+    ];
+    for (n, (name, path)) in folders.iter().enumerate() {
+        let mode = ["ro_mount", "download"][n % 2];
+        let text = READ.replace("PATH", path).replace("MODE", mode);
+        let (status, log) = run(&format!("read-{name}"), &text);
+        assert_eq!(status, "Completed", "{path}: {log}");
+        assert!(
+            log.contains(&format!("input in: {mode}, ")),
+            "{path}: {log}"
+        );
+        assert!(
+            log.ends_with(".hidden\na b.csv\n語.txt\n読めた\n"),
+            "{path}: {log}"
+        );
+    }
+    let code = server.folder.join("src");
+    fs::create_dir_all(&code).unwrap();
+    fs::write(code.join("語.sh"), "echo 動く\n").unwrap();
+    fs::write(code.join(".hidden"), "").unwrap();
+    let coded = "command: ls -A && sh 語.sh\ncode: ./src\nenvironment: {image: library/python:latest}\ncompute: azureml:c01\n";
+    let codes = ["one", "two"].map(|name| {
+        let (status, log) = run(name, coded);
+        assert_eq!(status, "Completed", "{log}");
+        assert!(
+            log.contains("\n.hidden\n") && log.ends_with("動く\n"),
+            "{log}"
+        );
+        server.value(&["job", "show", "-n", name], "code")
+    });
+    assert_eq!(codes[0], codes[1], "code is stored once per content");
+    let direct = READ
+        .replace("PATH", "azureml:d:1")
+        .replace("MODE", "direct");
+    let direct = direct.replace(
+        "find -L ${{inputs.in}} -type f | sort | sed s=.*/== && cat ${{inputs.in}}/日本/語.txt",
+        "echo ${{inputs.in}}",
+    );
+    let (status, log) = run("direct", &direct);
+    assert_eq!(status, "Completed", "{log}");
+    assert!(
+        log.trim_end().ends_with(":d:1") || log.contains("/data/d/versions/1"),
+        "{log}"
+    );
+    for (name, path, says) in [
+        (
+            "outside",
+            "azureml://datastores/workspaceblobstore/paths/a/../../b",
+            "`..`",
+        ),
+        (
+            "registry",
+            "azureml://registries/azureml/data/d/versions/1",
+            "registry",
+        ),
+    ] {
+        let file = server.folder.join("bad.yml");
+        fs::write(
+            &file,
+            READ.replace("PATH", path).replace("MODE", "ro_mount"),
+        )
+        .unwrap();
+        let set = format!("name={name}");
+        let refused = server
+            .command(&["job", "create", "-f", file.to_str().unwrap(), "--set", &set])
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && error.contains(says),
+            "{path}: {error}"
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn a_large_upload_leaves_the_server_small() {
+    // Far more than the server may hold, in the blocks and with the connections of the client's own choice.
+    const MIB: u32 = 256;
+    const MOST_KIB: u64 = 100 * 1024;
+    let server = Server::start();
+    let url = signed_container(&server);
+    let script = "\
+import io, sys
+from azure.storage.blob import ContainerClient
+url, ca, mib = sys.argv[1:]
+size = int(mib) << 20
+class Bytes(io.RawIOBase):
+    at = 0
+    piece = bytes(range(256)) * 4096
+    def readable(self):
+        return True
+    def read(self, n=-1):
+        n = min(n if n >= 0 else size, size - self.at)
+        self.at += n
+        return (self.piece * (n // len(self.piece) + 1))[:n]
+box = ContainerClient.from_container_url(url, connection_verify=ca)
+box.upload_blob('large', Bytes(), length=size, max_concurrency=4)
+print(sum(len(piece) for piece in box.download_blob('large', max_concurrency=4).chunks()) == size)
+";
+    let output = Command::new(python())
+        .args(["-c", script, &url])
+        .arg(server.data().join("ca.pem"))
+        .arg(MIB.to_string())
+        .env("NO_PROXY", "*")
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        "True",
+        "{error}"
+    );
+    let about = fs::read_to_string(server.data().join("server.json")).unwrap();
+    let about: serde_json::Value = serde_json::from_str(&about).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", about["pid"])).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    assert!(peak < MOST_KIB, "the server held {peak} KiB at once");
+    server.stop();
+}

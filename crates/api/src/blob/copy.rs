@@ -52,10 +52,13 @@ fn source(api: &Api, call: &Call, text: &str) -> Result<BlobPath, Problem> {
             .admits(&query, Permission::Read, &container, Some(&whole), now)
     } else {
         let owner = api.owner(&container);
-        call.caller.as_ref().zip(owner).is_some_and(|(caller, owner)| {
-            let at = wire::names::workspace_id(&owner);
-            api.may(caller, Permission::Read.action(), &at)
-        })
+        call.caller
+            .as_ref()
+            .zip(owner)
+            .is_some_and(|(caller, owner)| {
+                let at = wire::names::workspace_id(&owner);
+                api.may(caller, Permission::Read.action(), &at)
+            })
     };
     if !allowed {
         return Err(Problem::new(

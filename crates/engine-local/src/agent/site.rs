@@ -472,6 +472,17 @@ fn output_path(folder: &Path, output: &Output) -> PathBuf {
     }
 }
 
+/// Whether a shell takes a path for one word and nothing else. What a user called the folder of an input is not part of its
+/// path in Azure, and a command that names the input without quotes must find it whatever it is called.
+fn is_one_word(path: &Path) -> bool {
+    const TAKEN: &[u8] = b" \t\n\r\"'\\$`*?[](){};&|<>#~!";
+    !path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| TAKEN.contains(byte))
+}
+
 fn bring(
     name: &str,
     input: &Input,
@@ -481,18 +492,34 @@ fn bring(
 ) -> Result<OsString, String> {
     match input {
         Input::Literal(text) => Ok(text.into()),
-        Input::Original(path) => match fs::symlink_metadata(path) {
-            Ok(_) => Ok(path.clone().into()),
-            Err(e) => Err(format!("input {name}: {}: {e}", path.display())),
-        },
+        Input::Original(path) => {
+            let failed = |e: io::Error| format!("input {name}: {}: {e}", path.display());
+            let meta = fs::symlink_metadata(path).map_err(failed)?;
+            if !meta.is_dir() || is_one_word(path) {
+                return Ok(path.clone().into());
+            }
+            let beside = folder.join("in");
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o711)
+                .create(&beside)
+                .map_err(failed)?;
+            let shown = beside.join(name);
+            symlink(path, &shown).map_err(failed)?;
+            Ok(shown.into())
+        }
         Input::Copy(from) => {
             tell(&format!("copying input {name}"));
+            let meta = fs::symlink_metadata(from)
+                .map_err(|e| format!("input {name}: {}: {e}", from.display()))?;
             let base = from.file_name().unwrap_or("input".as_ref());
+            let base = match meta.is_dir() && !is_one_word(Path::new(base)) {
+                true => "input".as_ref(),
+                false => base,
+            };
             let to = folder.join("in").join(name);
             own_folder(&to, user).map_err(|e| format!("input {name}: {e}"))?;
             let to = to.join(base);
-            let meta = fs::symlink_metadata(from)
-                .map_err(|e| format!("input {name}: {}: {e}", from.display()))?;
             let done = if meta.is_dir() {
                 mine(user).folder(from, &to)
             } else {

@@ -283,6 +283,7 @@ fn order_of_guest(
         addresses,
         gpus: gpus.map(|count| (0..count).collect()), // a container sees its own from 0 on
         mirror: Some(&mirror(task)),
+        own_user: false,
     };
     resolve::order(task, placement, spec, given)
 }

@@ -239,6 +239,7 @@ impl Hub {
         let gpus = self.nodes.get(&entry.node).map(|n| n.gpus.clone());
         let gpus = self.has_gpus.then(|| gpus.unwrap_or_default());
         let means = self.means.clone();
+        let own_user = self.ground.own_uid;
         let id = task.clone();
         let resolve = move |prepared: Prepared, means: &Means| {
             let given = resolve::Given {
@@ -251,6 +252,7 @@ impl Hub {
                 addresses: held.addresses.clone(),
                 gpus,
                 mirror: None,
+                own_user,
             };
             resolve::order(&id, &held.placement, &held.spec, given).map(Box::new)
         };

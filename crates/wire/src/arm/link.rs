@@ -16,6 +16,7 @@ use super::{
 use crate::{
     names::{self, Reference, is_reference, shown},
     places::{ARTIFACTSTORE, BLOBSTORE, Place, Places, inside},
+    view::history::output_of_asset,
 };
 use model::{
     BlobPath, ClusterSpec, ComputeId, DEFAULT_INSTANCE_TYPE, DocKey, Document, JobId, Kind,
@@ -290,6 +291,12 @@ impl<'a> Links<'a> {
                     if !legal {
                         return Err(field.refuse(format!("names a {kind}, which has no files")));
                     }
+                    if kind == names::Kind::Data
+                        && let Some(found) = self.made_by_a_job(&path)?
+                    {
+                        text = found;
+                        continue;
+                    }
                     let document = self.stored(field, kind, kind, &path)?;
                     let value = body(&document)?;
                     let properties = Field::root(&value).get("properties");
@@ -317,6 +324,33 @@ impl<'a> Links<'a> {
             }
         }
         Err(field.refuse("leads from one address to the next without end"))
+    }
+
+    /// The output that a data asset stands for which nobody wrote: `azureml_JOB_output_data_OUTPUT:1`, as the run history
+    /// calls what a job has made.
+    fn made_by_a_job(&self, path: &str) -> Result<Option<String>, Invalid> {
+        let workspace = self.places.workspace();
+        let key = DocKey::new(workspace, Kind::Data, path);
+        let Some(name) = path.strip_suffix("/1") else {
+            return Ok(None);
+        };
+        if (self.look)(&key).is_some() {
+            return Ok(None);
+        }
+        let asset = format!("/data/{name}");
+        for (job, output) in output_of_asset(&asset) {
+            let key = DocKey::job(&JobId::new(workspace, parent_of(job).unwrap_or(job)));
+            let known = (self.look)(&key)
+                .or_else(|| (self.look)(&DocKey::job(&JobId::new(workspace, job))));
+            if let Some(document) = known {
+                let value = body(&document)?;
+                let outputs = Field::root(&value).get("properties").get("outputs");
+                if outputs.get(output).value().is_some() {
+                    return Ok(Some(format!("azureml://jobs/{job}/outputs/{output}")));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Where an output of a job lies: where its document says, else at the default place. Known before the job ends.

@@ -2,10 +2,9 @@
 //!
 //! D1 every secret is its owner's only (0600); the folder itself lets tasks, which have users of their own, pass to the blobs.
 //!
-//!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  agents.key  runs.key  server.id  server.json
-//!     DIR/signing.json  jobs.key                 keys of tokens, and of the secrets of jobs
+//!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  agents.key  server.id  server.json
+//!     DIR/signing.json  jobs.key  runs.key       keys of tokens, of the secrets of jobs, and of the credentials of runs
 //!     DIR/ca-bundle.pem                          the machine's authorities and ours, for jobs
-//!     DIR/authority.pem                          the certificate of ca.pem, for everybody: jobs trust it
 //!     DIR/kube/DIGEST                            kubeconfigs of attached clusters
 //!     DIR/zaffre.db  series.db  blobs/  lock     the store's
 //!     DIR/nodes/                                 nodes and tasks of the local engine

@@ -124,22 +124,31 @@ pub fn variables(
     let ours = folder.at("ca.pem");
     let ours = fs::read(&ours).map_err(about(&ours))?;
     write_bundle(&bundle, &ours, None)?;
-    let trusted = (
-        "REQUESTS_CA_BUNDLE".to_owned(),
-        bundle.display().to_string(),
-    );
-    let (url, jobs) = (url.to_owned(), jobs.clone());
+    let (url, jobs, runs) = (url.to_owned(), jobs.clone(), runs.clone());
     Ok(Variables::new(move |job| {
+        let authorities = bundle.display().to_string();
         let mut all = of_job(&url, &jobs, job);
-        all.extend([trusted.clone()]);
+        all.extend(tracking(&url, &authorities, &runs, job));
+        all.insert("REQUESTS_CA_BUNDLE".to_owned(), authorities);
         all
     }))
 }
 
-/// The same for jobs on other machines; the agent there says where the authorities are.
-pub fn variables_elsewhere(url: &str, jobs: &JobKey) -> Variables {
-    let (url, jobs) = (url.trim_end_matches('/').to_owned(), jobs.clone());
-    Variables::new(move |job| of_job(&url, &jobs, job))
+/// The same for jobs on other machines, which find the server's certificate at `authority`; the agent there says where the
+/// authorities of its image are.
+pub fn variables_elsewhere(
+    url: &str,
+    authority: &'static str,
+    jobs: &JobKey,
+    runs: &RunKey,
+) -> Variables {
+    let url = url.trim_end_matches('/').to_owned();
+    let (jobs, runs) = (jobs.clone(), runs.clone());
+    Variables::new(move |job| {
+        let mut all = of_job(&url, &jobs, job);
+        all.extend(tracking(&url, authority, &runs, job));
+        all
+    })
 }
 
 fn of_job(url: &str, jobs: &JobKey, job: &JobId) -> BTreeMap<String, String> {
@@ -159,6 +168,23 @@ fn of_job(url: &str, jobs: &JobKey, job: &JobId) -> BTreeMap<String, String> {
         ("IDENTITY_HEADER", jobs.secret(job)),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// What a job logs with: plain MLflow needs nothing else. `authorities` is where the job finds the certificates to trust.
+fn tracking(url: &str, authorities: &str, runs: &RunKey, job: &JobId) -> BTreeMap<String, String> {
+    let workspace = wire::names::workspace_id(job.workspace());
+    BTreeMap::from(
+        [
+            (
+                "MLFLOW_TRACKING_URI",
+                format!("{url}/mlflow/v2.0{workspace}"),
+            ),
+            ("MLFLOW_TRACKING_TOKEN", runs.credential(job)),
+            ("MLFLOW_TRACKING_SERVER_CERT_PATH", authorities.to_owned()),
+            ("MLFLOW_RUN_ID", job.name().to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    )
 }
 
 /// Writes the authorities of this machine, or those of `theirs` where that is there, and one of ours to a file that everybody may
