@@ -163,7 +163,7 @@ impl Turning<'_> {
         let cluster = view.clusters.get(&id).map(|c| c.deleting);
         let kubernetes = || view.kubernetes.get(&id).map(|k| k.deleting);
         let Some(deleting) = cluster.or_else(kubernetes) else {
-            // nothing is decided about one that is only a document
+            // nothing is decided about one that is only a document; whether that is there was asked before (`control`)
             self.emit_event(Event::Withdrawn { key, at: self.now });
             return Ok(Answer::Stored);
         };

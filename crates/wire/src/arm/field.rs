@@ -72,7 +72,11 @@ impl<'a> Field<'a> {
     }
     /// A refusal of this place; `rule` goes on after the field's name.
     pub fn refuse(&self, rule: impl AsRef<str>) -> Invalid {
-        Invalid::validation(self.path(), format!("{} {}", self.name(), rule.as_ref()))
+        let name = match self.name() {
+            "" => "the document",
+            name => name,
+        };
+        Invalid::validation(self.path(), format!("{name} {}", rule.as_ref()))
     }
     /// The same for something that Azure has and Zaffre has not.
     pub fn unsupported(&self, rule: impl AsRef<str>) -> Invalid {
