@@ -59,6 +59,14 @@ impl NodeKey {
         mac
     }
 
+    /// The key of the credentials of runs: another one, made of this.
+    pub fn for_runs(&self) -> crate::RunKey {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(b"zaffre/run-key/1\n");
+        crate::RunKey::new(mac.finalize().into_bytes().into())
+    }
+
     /// The credential of a node.
     pub fn credential(&self, node: &NodeId) -> String {
         let node = serde_json::to_string(node).expect("ids can be written");

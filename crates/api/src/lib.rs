@@ -35,10 +35,10 @@ pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
-use axum::{Router, extract::Request};
+use axum::{Router, extract::Request, http::HeaderMap};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
-use model::{DocKey, Kind, Time, Workspace};
+use model::{DocKey, Document, JobId, Kind, Time, Workspace};
 use problem::Problem;
 use std::{
     cell::RefCell,
@@ -191,6 +191,11 @@ impl Api {
         self
     }
 
+    /// The run whose credential the headers carry.
+    fn run_of(&self, headers: &HeaderMap) -> Option<JobId> {
+        self.runs.as_ref()?.run(headers)
+    }
+
     /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.
     #[must_use]
     pub fn with_seal(mut self, key: SealKey) -> Self {
@@ -262,10 +267,25 @@ impl Api {
         all.find_map(|(w, places)| places.owns(container).then(|| w.clone()))
     }
 
+    /// The document of a step, a trial, a pipeline or a sweep with where its outputs lie: its run knows, not the document.
+    fn located(&self, document: Option<Document>) -> Result<Option<Document>, StoreError> {
+        let document = match document {
+            Some(document) if document.key.kind == Kind::Job => document,
+            other => return Ok(other),
+        };
+        let id = JobId::new(&document.key.workspace, document.key.path.clone());
+        let run = self.control.run(&id)?;
+        let family = run.filter(|r| r.spec.part.is_some() || r.spec.is_parent());
+        Ok(Some(match family {
+            Some(run) => wire::view::job::located(&document, &run),
+            None => document,
+        }))
+    }
+
     /// Lets `wire` find documents. A store that cannot be read is an error of ours, never a missing document.
     fn looking<T>(&self, work: impl FnOnce(Look<'_>) -> Result<T, Invalid>) -> Result<T, Problem> {
         let broken = RefCell::new(None);
-        let look = |key: &DocKey| match self.control.get(key) {
+        let look = |key: &DocKey| match self.control.get(key).and_then(|d| self.located(d)) {
             Ok(found) => found,
             Err(error) => {
                 broken.replace(Some(error));

@@ -199,7 +199,7 @@ pub const ROUTES: &[Route] = &[
     row(GET, place!("/mfeOperationsStatus/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationStatus/read", Token, Now(operations::status)),
     row(GET, place!("/mfeOperationsResults/{id}"), "Microsoft.MachineLearningServices/locations/mfeOperationResults/read", Token, Now(operations::result)),
 
-    // assets: models, environments, data, codes
+    // assets: models, environments, data, codes, components
     row(GET, ws!("/{assets}"), act!("/{assets}/read"), Token, Block(assets::containers)),
     row(GET, ws!("/{assets}/{n}"), act!("/{assets}/read"), Token, Block(assets::get_container)),
     row(PUT, ws!("/{assets}/{n}"), act!("/{assets}/write"), Token, Ask(|a, c| Box::pin(assets::put_container(a, c)))),
@@ -254,13 +254,13 @@ pub const ROUTES: &[Route] = &[
     // run history and outputs
     row(GET, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
     row(GET, plane!("/history/v1.0", "/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
-    row(GET, plane!("/history/v1.0", "/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/runs/{r}/children"), act!("/experiments/runs/read"), Token, Block(history::children)),
     row(GET, plane!("/history/v1.0", "/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
     row(PATCH, plane!("/history/v1.0", "/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/history/v1.0", "/rundata"), act!("/experiments/runs/read"), Token, Now(history::rundata)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
-    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Now(history::children)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Block(history::children)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
     row(PATCH, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),

@@ -105,7 +105,9 @@ impl Reports {
                 | Event::CapacityHeld { .. }
                 | Event::Node { .. } => continue,
             };
-            let Some(run) = view.runs.get(job).filter(|r| r.batch().is_some()) else {
+            let reported =
+                |r: &RunRecord| r.batch().is_some() || r.spec.part.is_some() || r.spec.is_parent();
+            let Some(run) = view.runs.get(job).filter(|r| reported(r)) else {
                 continue;
             };
             let mut reports = (self.of)(run, occasion, now);

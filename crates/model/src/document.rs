@@ -32,6 +32,8 @@ pub enum Kind {
     Environment,
     /// A data version, path `name/version`.
     Data,
+    /// A component version, path `name/version`.
+    Component,
     /// A batch endpoint.
     BatchEndpoint,
     /// A batch deployment, path `endpoint/deployment`.

@@ -394,22 +394,23 @@ impl RunSpec {
 }
 
 impl RunRecord {
-    /// Where an output of it is: where a reused step left it, else where its spec says.
+    /// Where an output of it is: where the step that makes it, or the best trial, has left it; else where its spec says.
     pub fn output(&self, name: &str) -> Option<&BlobPath> {
-        if let (Work::Pipeline(spec), Some(family)) = (&self.spec.work, &self.family) {
-            let reused = family.children.values().filter(|c| c.reused_from.is_some());
-            for child in reused {
+        let own = self.spec.task.outputs.get(name).map(|o| &o.target);
+        let Some(family) = &self.family else {
+            return own;
+        };
+        let left = match &self.spec.work {
+            Work::Pipeline(spec) => family.children.values().find_map(|child| {
                 let exports = spec.steps.get(&child.key).map(|s| &s.exports);
-                let own = exports
-                    .into_iter()
-                    .flatten()
-                    .find(|(_, outer)| &***outer == name);
-                if let Some(path) = own.and_then(|(inner, _)| child.outputs.get(inner)) {
-                    return Some(path);
-                }
-            }
-        }
-        self.spec.task.outputs.get(name).map(|o| &o.target)
+                let mut all = exports.into_iter().flatten();
+                let (inner, _) = all.find(|(_, outer)| &***outer == name)?;
+                child.outputs.get(inner)
+            }),
+            Work::Sweep(_) => self.best_trial().and_then(|best| best.outputs.get(name)),
+            Work::Command | Work::Batch(_) => None,
+        };
+        left.or(own)
     }
     /// The trial that came out best, of a sweep.
     pub fn best_trial(&self) -> Option<&Arc<Child>> {

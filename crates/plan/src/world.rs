@@ -173,6 +173,7 @@ impl World {
             | Kind::Model
             | Kind::Environment
             | Kind::Data
+            | Kind::Component
             | Kind::BatchEndpoint
             | Kind::BatchDeployment
             | Kind::Identity

@@ -224,6 +224,8 @@ pub enum Kind {
     Environment,
     /// A data version.
     Data,
+    /// A component version.
+    Component,
 }
 
 impl Kind {
@@ -235,6 +237,7 @@ impl Kind {
             Kind::Model => "models",
             Kind::Environment => "environments",
             Kind::Data => "data",
+            Kind::Component => "components",
         }
     }
 
@@ -246,6 +249,7 @@ impl Kind {
             Kind::Model => "model",
             Kind::Environment => "environment",
             Kind::Data => "data",
+            Kind::Component => "component",
         }
     }
 
@@ -262,6 +266,7 @@ impl Kind {
             Kind::Model,
             Kind::Environment,
             Kind::Data,
+            Kind::Component,
         ]
         .into_iter()
         .find(|kind| kind.collection().eq_ignore_ascii_case(text))

@@ -703,8 +703,8 @@ fn a_command_job_keeps_its_rules() {
     let cases = [
         (
             p("jobType"),
-            json!("Sweep"),
-            "is Sweep, which is not built yet",
+            json!("AutoML"),
+            "is AutoML, which is not built yet",
         ),
         (
             p("computeId"),

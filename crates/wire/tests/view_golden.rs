@@ -296,7 +296,7 @@ fn a_batch_run_is_a_pipeline_with_one_child() {
         &list,
         &address,
     );
-    let children = view::history::children(&site(), &job);
+    let children = view::history::children(&site(), &job, &[]);
     same(
         &sample("history-GET-children-200")["response_body"],
         &children,

@@ -72,7 +72,8 @@ fn documents(mut draft: Draft) -> Vec<(DocumentKind, String, Value)> {
             DocumentKind::BatchDeployment,
             format!("{}/{name}", draft.parent.clone().unwrap()),
         ),
-        Kind::CommandJob => (DocumentKind::Job, name),
+        Kind::CommandJob | Kind::SweepJob | Kind::PipelineJob => (DocumentKind::Job, name),
+        Kind::Component => (DocumentKind::Component, format!("{name}/{version}")),
     };
     sent.push((kind, path, draft.body));
     sent
@@ -104,6 +105,9 @@ fn files_of_every_kind_pass_the_door() {
         DEPLOYMENT.replace("azureml:heart:1", "azureml:heart@latest"),
         JOB.to_owned(),
         format!("{JOB}name: a-1\ncode: ./src\nexperiment_name: x\nlimits: {{timeout: 60}}\ninputs: {{a: 1, b: {{type: uri_file, path: ./x.csv}}, c: {{path: azureml:d:1, mode: download}}, m: {{type: mlflow_model, path: azureml:m@latest}}}}\noutputs: {{o: , p: {{type: uri_file, mode: upload}}}}\nresources: {{instance_count: 2, shm_size: 1g}}\n"),
+        "name: c\nversion: '1'\ntype: command\n$schema: https://azuremlschemas.azureedge.net/latest/commandComponent.schema.json\ninputs: {n: {type: integer, default: 3}, d: {type: uri_folder}}\noutputs: {o: }\ncommand: x ${{inputs.n}} ${{inputs.d}} ${{outputs.o}}\nenvironment: azureml:e:1\ncode: ./src\n".to_owned(),
+        "type: sweep\nsampling_algorithm: bayesian\nsearch_space: {lr: {type: uniform, min_value: 0, max_value: 1}}\nobjective: {primary_metric: m, goal: minimize}\nlimits: {max_total_trials: 2}\ntrial: {command: 'x ${{search_space.lr}}', environment: azureml:e:1}\ncompute: c-1\n".to_owned(),
+        "type: pipeline\ncompute: c-1\njobs: {a: {component: azureml:c:1, inputs: {n: 1}}}\n".to_owned(),
     ] {
         let draft = draft(&text, Vec::new()).unwrap_or_else(|| panic!("{text}"));
         assert_eq!(draft.unsupported, Vec::<String>::new());

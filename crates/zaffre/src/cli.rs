@@ -5,6 +5,7 @@
 
 pub mod asset;
 pub mod batch;
+pub mod component;
 pub mod compute;
 pub mod identity;
 pub mod instance_type;
@@ -143,6 +144,9 @@ pub enum Command {
     /// Data assets
     #[command(subcommand)]
     Data(asset::Data),
+    /// Components: what steps of pipelines are made of
+    #[command(subcommand)]
+    Component(component::Component),
     /// Datastores
     #[command(subcommand)]
     Datastore(place::Datastore),

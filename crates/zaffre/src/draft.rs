@@ -236,7 +236,7 @@ impl Found {
             self.draft.resolve(&label, &version, &workspace);
         }
         self.draft.expand(&workspace);
-        Ok(())
+        crate::components::register(client, &mut self.draft.body).await
     }
 
     async fn bring(&self, client: &Client, asset: &LocalAsset) -> Result<String, Failure> {

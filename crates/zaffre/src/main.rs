@@ -7,6 +7,7 @@ mod agent;
 mod cli;
 mod client;
 mod command;
+mod components;
 mod draft;
 mod failure;
 mod home;
@@ -130,6 +131,7 @@ async fn ask(globals: Globals, asked: Command) -> Result<(), Failure> {
         Command::OnlineDeployment(command) => command::online::deployment(&context, command).await,
         Command::Model(command) => command::asset::model(&context, command).await,
         Command::Environment(command) => command::asset::environment(&context, command).await,
+        Command::Component(command) => command::asset::component(&context, command).await,
         Command::Data(command) => command::asset::data(&context, command).await,
         Command::Datastore(command) => command::place::datastore(&context, command).await,
         Command::Workspace(command) => command::place::workspace(&context, command).await,

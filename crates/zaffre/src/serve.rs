@@ -17,7 +17,7 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, JobKey, NodeKey, RunKey, SasKey, SealKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
 use engines::Engines;
@@ -79,7 +79,7 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     let sas = SasKey::new(folder.sas_key()?);
     let key = NodeKey::new(folder.key("agents.key")?);
     let authority = folder.at("ca.pem");
-    let runs = RunKey::new(folder.key("runs.key")?);
+    let runs = key.for_runs();
     let authority = std::fs::read(&authority).map_err(about(&authority))?;
     let agents = Agents {
         variables: identity::in_pods(&connect, engine_kube::AUTHORITY, &runs),

@@ -22,6 +22,8 @@ pub enum Shape {
     Environment,
     /// A version of data.
     Data,
+    /// A version of a component.
+    Component,
     /// An online endpoint.
     OnlineEndpoint,
     /// A datastore.
@@ -170,6 +172,7 @@ pub fn editable(shape: Shape, arm: &Value) -> Value {
         }
         Shape::BatchDeployment => deployment(&mut out, arm, id),
         Shape::Model | Shape::Environment | Shape::Data => asset(&mut out, shape, arm, id),
+        Shape::Component => component(&mut out, arm, id),
         Shape::Job | Shape::Datastore | Shape::Workspace => {}
     }
     put(
@@ -306,6 +309,21 @@ fn deployment(out: &mut Map<String, Value>, arm: &Value, id: &str) {
     put(out, "properties", p["properties"].clone());
 }
 
+/// A component's spec is its file already.
+fn component(out: &mut Map<String, Value>, arm: &Value, id: &str) {
+    let p = &arm["properties"];
+    for (key, value) in p["componentSpec"].as_object().into_iter().flatten() {
+        if !["_source", "$schema"].contains(&key.as_str()) {
+            put(out, key, value.clone());
+        }
+    }
+    for (key, part) in [("name", "components"), ("version", "versions")] {
+        put(out, key, segment(id, part).map_or(Value::Null, Value::from));
+    }
+    put(out, "description", p["description"].clone());
+    put(out, "properties", p["properties"].clone());
+}
+
 fn asset(out: &mut Map<String, Value>, shape: Shape, arm: &Value, id: &str) {
     let p = &arm["properties"];
     let kind = match shape {
@@ -405,7 +423,7 @@ pub fn shown(shape: Shape, arm: &Value) -> Value {
                 p["provisioningState"].clone(),
             );
         }
-        Shape::Model | Shape::Environment | Shape::Data => {
+        Shape::Model | Shape::Environment | Shape::Data | Shape::Component => {
             put(&mut out, "archived", p["isArchived"].clone());
         }
         Shape::Job | Shape::Datastore | Shape::Workspace => {}

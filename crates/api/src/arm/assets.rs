@@ -30,6 +30,7 @@ fn kind(call: &Call) -> Result<Kind, Problem> {
         ("environments", Kind::Environment),
         ("data", Kind::Data),
         ("codes", Kind::Code),
+        ("components", Kind::Component),
     ]
     .into_iter()
     .find_map(|(name, kind)| name.eq_ignore_ascii_case(segment).then_some(kind))
@@ -49,6 +50,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::Environment => "environment",
         Kind::Data => "data asset",
         Kind::Code => "code asset",
+        Kind::Component => "component",
         Kind::Workspace
         | Kind::Compute
         | Kind::Datastore

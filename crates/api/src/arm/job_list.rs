@@ -107,7 +107,10 @@ fn answer(
         if !filter.takes(&put::body(document)?) {
             return Ok(None);
         }
-        Ok(Some(view(&found(api, document)?)))
+        let found = found(api, document)?;
+        // steps and trials are listed by their parent
+        let part = found.run.as_ref().is_some_and(|r| r.spec.part.is_some());
+        Ok((!part).then(|| view(&found)))
     })?;
     Ok(reply::ok(&paging::body(call, items, next)))
 }

@@ -6,7 +6,10 @@
 
 use axum::http::StatusCode;
 use control::{Condition, Failure, Request};
-use model::{Answer as Did, Declared, DocKey, Document, JobId, Kind, Refusal, RunRecord, Why};
+use model::{
+    Answer as Did, Declared, DocKey, Document, JobId, Kind, Refusal, RunRecord, RunSpec, SweepSpec,
+    Why, Work,
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use wire::{arm::link::parent_of, view};
@@ -57,7 +60,7 @@ pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
     let run = api.control.run(&id)?.map(|run| live(api, run));
     let batch = run
         .as_ref()
-        .is_some_and(|r| matches!(r.spec.work, model::Work::Batch(_)));
+        .is_some_and(|r| matches!(r.spec.work, Work::Batch(_)));
     if child && !batch {
         return Err(missing(key));
     }
@@ -67,6 +70,50 @@ pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
         run,
         child,
     })
+}
+
+/// The steps of a pipeline or the trials of a sweep that have a document: those that could not be made have none.
+pub(crate) fn children(api: &Api, parent: &Found) -> Result<Vec<Found>, Problem> {
+    let family = parent.run.as_ref().and_then(|r| r.family.as_ref());
+    let mut out = Vec::new();
+    for child in family.into_iter().flat_map(|f| f.children.values()) {
+        match find(api, &DocKey::job(&child.job)) {
+            Ok(found) => out.push(found),
+            Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(out)
+}
+
+/// The children of a job, theirs, and so on.
+fn descendants(api: &Api, parent: &Found) -> Result<Vec<JobId>, Problem> {
+    let mut out = Vec::new();
+    for child in children(api, parent)? {
+        out.extend(descendants(api, &child)?);
+        out.push(child.id);
+    }
+    Ok(out)
+}
+
+/// The names that the children of a new job will have must be free.
+fn names_are_free(api: &Api, id: &JobId, spec: &RunSpec) -> Result<(), Problem> {
+    let free = |child: &JobId| match api.control.get(&DocKey::job(child))? {
+        None => Ok(()),
+        Some(_) => Err(Problem::new(
+            StatusCode::CONFLICT,
+            "Conflict",
+            format!("job {id} would have a part named {child}, and a job of that name exists"),
+        )),
+    };
+    match &spec.work {
+        Work::Pipeline(pipeline) => pipeline.steps.values().try_for_each(|step| {
+            free(&step.job)?;
+            names_are_free(api, &step.job, &step.run)
+        }),
+        Work::Sweep(sweep) => (0..sweep.total).try_for_each(|n| free(&SweepSpec::trial_of(id, n))),
+        Work::Command | Work::Batch(_) => Ok(()),
+    }
 }
 
 /// The run with what it waits for at this moment, where that is not told by events: pods that are on no machine.
@@ -113,9 +160,11 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
                 format!("{} is the name of the step of a batch job", key.path),
             ));
         }
-        let parsed = wire::arm::parse(&key, &body, None)?;
         let id = JobId::new(&key.workspace, key.path.clone());
-        let spec = api.looking(|look| wire::arm::command_run(&id, &body, look))?;
+        let mut warnings = Vec::new();
+        let spec = api.looking(|look| wire::arm::job_run(&id, &body, look, &mut warnings))?;
+        wire::arm::parse(&key, &body, None)?;
+        names_are_free(&api, &id, &spec)?;
         let sent = api
             .control
             .send(Request::Submit {
@@ -136,7 +185,7 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
                 let view = show::job(&api, &call.base, &found);
                 return Ok(put::warn(
                     reply::document(StatusCode::CREATED, &found.document, &view),
-                    &parsed.warnings,
+                    &warnings,
                 ));
             }
             // Another submission of the same name came first: this one is a change of it.
@@ -210,6 +259,10 @@ pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
 pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
     let tracked = crate::plane::mlflow::beside(&key);
+    let parts = match find(&api, &key) {
+        Ok(found) if !found.child => descendants(&api, &found)?,
+        Ok(_) | Err(_) => Vec::new(),
+    };
     let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
     if removed.is_ok() {
         // A job of this name begins with nothing.
@@ -220,6 +273,10 @@ pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
         StatusCode::CONFLICT => problem.hint("cancel it first"),
         _ => problem,
     })?;
+    // Its parts have ended before it.
+    for part in parts {
+        put::remove(&api, DocKey::job(&part), None, Condition::Any).await?;
+    }
     Ok(match removed {
         put::Removed::Now => reply::empty(StatusCode::OK),
         put::Removed::WasNotThere => reply::empty(StatusCode::NO_CONTENT),

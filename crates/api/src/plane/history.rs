@@ -155,7 +155,7 @@ fn link(api: &Api, base: &Base, path: &BlobPath) -> String {
     )
 }
 
-/// GET runs/{id}/children: the step of a batch run.
+/// GET runs/{id}/children: the step of a batch run, the steps of a pipeline, the trials of a sweep.
 pub(crate) fn children(api: &Arc<Api>, call: &Call) -> Answer {
     let found = find(api, call, call.param("r"))?;
     if found.child {
@@ -163,9 +163,12 @@ pub(crate) fn children(api: &Arc<Api>, call: &Call) -> Answer {
             &json!({"value": [], "continuationToken": null, "nextLink": null}),
         ));
     }
+    let children = jobs::children(api, &found)?;
+    let made: Vec<_> = children.iter().map(show::of).collect();
     Ok(reply::ok(&view::children(
         &show::site(api, &call.base),
         &show::of(&found),
+        &made,
     )))
 }
 

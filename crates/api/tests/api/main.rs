@@ -10,6 +10,7 @@ mod jobs;
 mod kube;
 mod mlflow;
 mod online;
+mod pipelines;
 mod routes;
 mod server;
 mod targets;

@@ -27,6 +27,8 @@ use std::{
 };
 use tower::ServiceExt;
 
+/// The key of the credentials of runs.
+pub const RUNS: [u8; 32] = [9; 32];
 pub const TOKEN: &str = "token-of-the-tests";
 pub const SUB: &str = "00000000-0000-0000-0000-000000000000";
 /// The workspace that always exists.

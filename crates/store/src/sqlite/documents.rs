@@ -21,6 +21,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::Compute => "compute",
         Kind::Datastore => "datastore",
         Kind::Code => "code",
+        Kind::Component => "component",
         Kind::Model => "model",
         Kind::Environment => "environment",
         Kind::Data => "data",

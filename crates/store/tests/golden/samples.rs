@@ -522,7 +522,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 16] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -535,6 +535,7 @@ pub const KINDS: [Kind; 15] = [
     Kind::Job,
     Kind::Quota,
     Kind::InstanceType,
+    Kind::Component,
     Kind::Identity,
     Kind::RoleAssignment,
     Kind::OnlineEndpoint,

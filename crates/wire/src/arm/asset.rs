@@ -1,6 +1,6 @@
 //! Assets: models, environments, data and code, each a version `name/version`.
 
-use super::{Invalid, field::Field};
+use super::{Invalid, component, field::Field};
 use crate::{
     names::{self, check_asset, check_version, shown},
     places::{Place, Places},
@@ -63,6 +63,7 @@ pub fn document_kind(kind: names::Kind) -> Kind {
         names::Kind::Model => Kind::Model,
         names::Kind::Environment => Kind::Environment,
         names::Kind::Data => Kind::Data,
+        names::Kind::Component => Kind::Component,
     }
 }
 
@@ -97,6 +98,7 @@ pub fn version(
         }
         Kind::Code => uri(&places, &properties.get("codeUri"))?,
         Kind::Environment => environment(&properties, warnings)?,
+        Kind::Component => component::version(name, version, &properties, warnings)?,
         Kind::Workspace
         | Kind::Compute
         | Kind::Datastore
@@ -185,6 +187,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         Kind::Data => &["dataUri", "dataType"],
         Kind::Code => &["codeUri"],
         Kind::Environment => &["image", "condaFile", "build"],
+        Kind::Component => &["componentSpec"],
         Kind::Workspace
         | Kind::Compute
         | Kind::Datastore
@@ -211,6 +214,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
             (Some(Value::String(a)), Some(Value::String(b))) if key.ends_with("Type") => {
                 a.eq_ignore_ascii_case(b)
             }
+            (Some(a), Some(b)) if kind == Kind::Component => component::same(a, b),
             (a, b) => a == b,
         };
         if !same {
@@ -227,6 +231,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::Data => "data",
         Kind::Code => "code",
         Kind::Environment => "environment",
+        Kind::Component => "component",
         Kind::Workspace => "workspace",
         Kind::Compute => "compute",
         Kind::Datastore => "datastore",

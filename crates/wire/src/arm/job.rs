@@ -122,8 +122,12 @@ pub struct Command {
 /// Reads a command job; its name is checked too.
 pub fn command(name: &str, body: &Value, warnings: &mut Vec<String>) -> Result<Command, Invalid> {
     check_job(name).map_err(|e| Invalid::validation("/name", e.to_string()))?;
+    command_of(body, warnings)
+}
+
+/// Reads a command job, whatever its name.
+pub fn command_of(body: &Value, warnings: &mut Vec<String>) -> Result<Command, Invalid> {
     let p = Field::root(body).get("properties").need_object()?;
-    kind(&p.get("jobType"))?;
     common(&p, warnings)?;
     p.get("displayName").text()?;
     p.get("experimentName").text()?;
@@ -166,25 +170,44 @@ pub fn command(name: &str, body: &Value, warnings: &mut Vec<String>) -> Result<C
     })
 }
 
-fn kind(field: &Field<'_>) -> Result<(), Invalid> {
-    let kind = field.need_text()?;
-    if kind.eq_ignore_ascii_case("Command") {
-        return Ok(());
-    }
-    const AZURE: [&str; 7] = [
-        "Pipeline",
-        "Sweep",
-        "AutoML",
-        "Spark",
-        "Labeling",
-        "FineTuning",
-        "Base",
+/// What a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobType {
+    /// One command.
+    Command,
+    /// Steps.
+    Pipeline,
+    /// Trials.
+    Sweep,
+}
+
+/// The type of a job that is submitted.
+pub fn job_type(body: &Value) -> Result<JobType, Invalid> {
+    const TYPES: [(&str, Option<JobType>); 8] = [
+        ("Command", Some(JobType::Command)),
+        ("Pipeline", Some(JobType::Pipeline)),
+        ("Sweep", Some(JobType::Sweep)),
+        ("AutoML", None),
+        ("Spark", None),
+        ("Labeling", None),
+        ("FineTuning", None),
+        ("Base", None),
     ];
-    match AZURE.iter().find(|known| known.eq_ignore_ascii_case(kind)) {
-        Some(known) => {
-            Err(field.unsupported(format!("is {known}, which is not built yet; Command is")))
-        }
-        None => Err(field.refuse(format!("is `{}`, known is Command", shown(kind)))),
+    let field = Field::root(body)
+        .get("properties")
+        .need_object()?
+        .get("jobType");
+    let word = field.need_text()?;
+    let known = TYPES.iter().find(|(t, _)| t.eq_ignore_ascii_case(word));
+    match known {
+        Some((_, Some(found))) => Ok(*found),
+        Some((word, None)) => Err(field.unsupported(format!(
+            "is {word}, which is not built yet; Command, Pipeline and Sweep are"
+        ))),
+        None => Err(field.refuse(format!(
+            "is `{}`, known are Command, Pipeline and Sweep",
+            shown(word)
+        ))),
     }
 }
 
@@ -202,7 +225,7 @@ pub fn named_compute(field: &Field<'_>) -> Result<String, Invalid> {
     }
 }
 
-fn timeout(field: &Field<'_>) -> Result<Option<Millis>, Invalid> {
+pub(super) fn timeout(field: &Field<'_>) -> Result<Option<Millis>, Invalid> {
     match field.duration()? {
         None => Ok(None),
         Some(Millis(0)) => Err(field
@@ -298,7 +321,7 @@ fn distribution(field: &Field<'_>, instances: u32) -> Result<(Option<Distributio
     Ok((Some(found), each))
 }
 
-fn port_name(field: &Field<'_>, name: &str) -> Result<(), Invalid> {
+pub(super) fn port_name(field: &Field<'_>, name: &str) -> Result<(), Invalid> {
     let legal = name.len() <= MAX_PORT_NAME
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name
@@ -326,7 +349,7 @@ const PORTS: [(&str, PortType); 9] = [
     ("triton_model", PortType::Model),
 ];
 
-fn inputs(field: &Field<'_>) -> Result<BTreeMap<Box<str>, Input>, Invalid> {
+pub(super) fn inputs(field: &Field<'_>) -> Result<BTreeMap<Box<str>, Input>, Invalid> {
     let mut out = BTreeMap::new();
     for (name, place) in field.entries()? {
         port_name(&place, name)?;
@@ -373,7 +396,7 @@ fn input(field: &Field<'_>) -> Result<Input, Invalid> {
     })
 }
 
-fn outputs(field: &Field<'_>) -> Result<BTreeMap<Box<str>, Output>, Invalid> {
+pub(super) fn outputs(field: &Field<'_>) -> Result<BTreeMap<Box<str>, Output>, Invalid> {
     let mut out = BTreeMap::new();
     for (name, place) in field.entries()? {
         port_name(&place, name)?;

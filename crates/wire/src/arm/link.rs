@@ -259,7 +259,9 @@ impl<'a> Links<'a> {
                         names::Kind::Data => ("dataUri", true),
                         names::Kind::Model => ("modelUri", true),
                         names::Kind::Code => ("codeUri", true),
-                        names::Kind::Compute | names::Kind::Environment => ("", false),
+                        names::Kind::Compute
+                        | names::Kind::Environment
+                        | names::Kind::Component => ("", false),
                     };
                     if !legal {
                         return Err(field.refuse(format!("names a {kind}, which has no files")));
@@ -373,6 +375,18 @@ impl<'a> Links<'a> {
                 self.places.output(name, output).ok_or_else(illegal)?,
             )),
         }
+    }
+
+    /// The `componentSpec` of the component that `field` names, and `name:version`.
+    pub fn component(&self, field: &Field<'_>) -> Result<(Value, String), Invalid> {
+        let text = field.need_text()?;
+        let document = self.asset(field, text, names::Kind::Component)?;
+        let mut value = body(&document)?;
+        let spec = value
+            .pointer_mut("/properties/componentSpec")
+            .map(Value::take)
+            .unwrap_or_default();
+        Ok((spec, document.key.path.as_str().replacen('/', ":", 1)))
     }
 
     /// The folder of a code version.

@@ -8,6 +8,7 @@
 pub mod asset;
 pub mod attached;
 pub mod batch;
+pub mod component;
 pub mod compute;
 pub mod datastore;
 pub mod field;
@@ -19,13 +20,17 @@ pub mod kubernetes;
 pub mod link;
 pub mod online;
 pub mod parse;
+pub mod pipeline;
 pub mod quota;
 pub mod resolve;
+pub mod scenario;
 pub mod secrets;
+pub mod sweep;
 pub mod target;
 pub mod time;
 
 pub use invalid::Invalid;
 pub use invoke::{Invoke, batch_run};
 pub use parse::{Parsed, declared, parse};
+pub use pipeline::job_run;
 pub use resolve::command_run;

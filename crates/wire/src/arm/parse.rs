@@ -1,8 +1,8 @@
 //! The door: every document that a client PUTs passes here before anything is stored.
 
 use super::{
-    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, job, kubernetes,
-    link::body, online, quota, target::Target,
+    Invalid, asset, attached, batch, compute, datastore, field::Field, instance, kubernetes,
+    link::body, online, pipeline, quota, target::Target,
 };
 use crate::{crd, names::shown};
 use model::{Declared, DocKey, Document, Kind};
@@ -43,7 +43,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             same_target(path, body, before)?;
             declared
         }
-        Kind::Model | Kind::Environment | Kind::Data | Kind::Code => {
+        Kind::Model | Kind::Environment | Kind::Data | Kind::Code | Kind::Component => {
             asset::version(key, body, before, &mut warnings)?;
             Declared::Other
         }
@@ -59,7 +59,7 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Job => {
-            job::command(path, body, &mut warnings)?;
+            pipeline::check(path, body, &mut warnings)?;
             Declared::Other
         }
         Kind::Workspace => {
@@ -97,6 +97,7 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::Model
         | Kind::Environment
         | Kind::Data
+        | Kind::Component
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::Identity

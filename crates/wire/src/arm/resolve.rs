@@ -11,7 +11,7 @@ use super::{
     link::{Compute, Links, Look},
 };
 use crate::{
-    names::{self, shown},
+    names::{self, check_job, shown},
     places::Places,
 };
 use model::{
@@ -26,8 +26,18 @@ pub const GPU: &str = "nvidia.com/gpu";
 
 /// The run of a command job.
 pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, Invalid> {
-    let mut warnings = Vec::new();
-    let command = job::command(id.name(), body, &mut warnings)?;
+    check_job(id.name()).map_err(|e| Invalid::validation("/name", e.to_string()))?;
+    run_of(id, body, look, &mut Vec::new())
+}
+
+/// The run of a command job, whatever its name.
+pub fn run_of(
+    id: &JobId,
+    body: &Value,
+    look: Look<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<RunSpec, Invalid> {
+    let command = job::command_of(body, warnings)?;
     let places = Places::of(id.workspace());
     let links = Links {
         places: &places,
@@ -74,8 +84,8 @@ pub fn command_run(id: &JobId, body: &Value, look: Look<'_>) -> Result<RunSpec, 
         },
         environment: links.environment(&p.get("environmentId"))?,
         code: links.code(&p.get("codeId"))?,
-        inputs: inputs(&links, &p.get("inputs"), &command)?,
-        outputs: outputs(&links, &p.get("outputs"), &command, id)?,
+        inputs: inputs(&links, &p.get("inputs"), &command.inputs)?,
+        outputs: outputs(&links, &p.get("outputs"), &command.outputs, id)?,
         model: None,
         variables,
         limits,
@@ -130,13 +140,13 @@ fn node_type(p: &Field<'_>, command: &Command, size: &Size, compute: &str) -> Re
     }
 }
 
-fn inputs(
+pub(super) fn inputs(
     links: &Links<'_>,
     field: &Field<'_>,
-    command: &Command,
+    declared: &BTreeMap<Box<str>, Input>,
 ) -> Result<BTreeMap<Box<str>, InputSpec>, Invalid> {
     let mut out = BTreeMap::new();
-    for (name, input) in &command.inputs {
+    for (name, input) in declared {
         let place = field.get(name).get("uri");
         let spec = match input {
             Input::Literal(text) => InputSpec::Literal(text.as_str().into()),
@@ -180,14 +190,14 @@ fn agrees(field: &Field<'_>, port: PortType, asset: Option<DataType>) -> Result<
     }
 }
 
-fn outputs(
+pub(super) fn outputs(
     links: &Links<'_>,
     field: &Field<'_>,
-    command: &Command,
+    declared: &BTreeMap<Box<str>, Output>,
     id: &JobId,
 ) -> Result<BTreeMap<Box<str>, OutputSpec>, Invalid> {
     let mut out = BTreeMap::new();
-    for (name, Output { uri, kind }) in &command.outputs {
+    for (name, Output { uri, kind }) in declared {
         let place = field.get(name).get("uri");
         let target = match uri {
             Some(uri) => links.target(&place, uri)?,

@@ -17,6 +17,7 @@ pub fn collection(kind: Kind) -> &'static str {
         Kind::Model => "models",
         Kind::Environment => "environments",
         Kind::Data => "data",
+        Kind::Component => "components",
         Kind::Code => "codes",
         Kind::Compute => "computes",
         Kind::Datastore => "datastores",
@@ -65,6 +66,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::Compute
         | Kind::Datastore
         | Kind::Code
+        | Kind::Component
         | Kind::BatchEndpoint
         | Kind::BatchDeployment
         | Kind::OnlineEndpoint

@@ -50,6 +50,9 @@ pub fn details(
             "message": format!("{} nodes were preempted while the job held them", run.preemptions),
         }));
     }
+    if let Some(message) = run.and_then(super::job::no_metric) {
+        warnings.push(json!({"source": "zaffre", "message": message}));
+    }
     json!({
         "runId": id_of(job, which),
         "target": run.map(|r| r.spec.compute.name().to_owned()),
@@ -83,12 +86,13 @@ pub fn run(site: &Site, job: &Job<'_>, which: Which) -> Value {
             Map::new(),
         ),
         Which::Job => (
-            None,
+            job.parent(),
             job.display(),
-            if job.is_batch() {
-                "azureml.PipelineRun"
-            } else {
-                "azureml.scriptrun"
+            match (job.kind(), job.parent()) {
+                ("Pipeline", _) => "azureml.PipelineRun",
+                ("Sweep", _) => "azureml.HyperDriveRun",
+                (_, Some(_)) => "azureml.StepRun",
+                (_, None) => "azureml.scriptrun",
             },
             job.map("tags"),
         ),
@@ -137,12 +141,14 @@ pub fn rundata(site: &Site, job: &Job<'_>, which: Which) -> Value {
     })
 }
 
-/// `GET runs/ID/children`: the step of a batch run, nothing for every other.
-pub fn children(site: &Site, job: &Job<'_>) -> Value {
-    let value = if job.is_batch() {
+/// `GET runs/ID/children`: the step of a batch run, the steps of a pipeline, the trials of a sweep; nothing for every other.
+pub fn children(site: &Site, job: &Job<'_>, made: &[Job<'_>]) -> Value {
+    let value: Vec<Value> = if job.is_batch() {
         vec![run(site, job, Which::Step)]
     } else {
-        Vec::new()
+        made.iter()
+            .map(|child| run(site, child, Which::Job))
+            .collect()
     };
     json!({"value": value, "continuationToken": null, "nextLink": null})
 }

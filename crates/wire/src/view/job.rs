@@ -67,8 +67,32 @@ impl Job<'_> {
     }
     /// Whether it is the `Pipeline` job of a batch run.
     pub fn is_batch(&self) -> bool {
-        self.text("jobType")
-            .is_some_and(|t| t.eq_ignore_ascii_case("Pipeline"))
+        match self.run {
+            Some(run) => run.batch().is_some(),
+            // its record is gone: its document has the tag that the server gave it
+            None => {
+                let tag = self.map("tags");
+                self.kind() == "Pipeline" && tag.get("azureml.batchrun") == Some(&json!("true"))
+            }
+        }
+    }
+    /// Azure's word for its type.
+    pub fn kind(&self) -> &'static str {
+        let said = self.text("jobType").unwrap_or_default();
+        ["Pipeline", "Sweep"]
+            .into_iter()
+            .find(|kind| kind.eq_ignore_ascii_case(&said))
+            .unwrap_or("Command")
+    }
+    /// The pipeline or sweep that it is a part of.
+    pub fn parent(&self) -> Option<String> {
+        match self.run {
+            Some(run) => {
+                let part = run.spec.part.as_ref();
+                part.map(|p| p.parent.name().to_owned())
+            }
+            None => self.text("parentJobName"),
+        }
     }
     pub(super) fn property(&self, key: &str) -> Option<&Value> {
         self.body.get("properties")?.get(key)
@@ -88,6 +112,19 @@ impl Job<'_> {
         let mut out = self.map("properties");
         if let Some(run) = self.run {
             counts(run, &mut out);
+            if let Some(best) = run.best_trial() {
+                out.insert("best_child_run_id".into(), json!(best.job.name()));
+            }
+            if let Some(part) = &run.spec.part {
+                if !part.parameters.is_empty() {
+                    let text = serde_json::to_string(&part.parameters).unwrap_or_default();
+                    out.insert("hyperparameters".into(), json!(text));
+                }
+                if let Some(from) = &part.reused_from {
+                    out.insert("azureml.isreused".into(), json!("true"));
+                    out.insert("azureml.reusedrunid".into(), json!(from.name()));
+                }
+            }
         }
         out
     }
@@ -109,11 +146,18 @@ impl Job<'_> {
                 Some("uri_file") => End::File,
                 _ => End::Folder,
             };
-            if let Some(uri) = places
-                .output(self.name(), &name)
-                .and_then(|path| places.uri(&path, end))
-            {
-                fill(&mut output, "uri", json!(uri));
+            let lies = self.run.and_then(|run| run.output(&name));
+            let family = self
+                .run
+                .is_some_and(|r| r.spec.part.is_some() || r.spec.is_parent());
+            let path = lies.cloned().or_else(|| places.output(self.name(), &name));
+            if let Some(uri) = path.and_then(|path| places.uri(&path, end)) {
+                // what a reused step or the best trial made lies where that one left it, whatever the document says
+                if family && lies.is_some() {
+                    output.insert("uri".into(), json!(uri));
+                } else {
+                    fill(&mut output, "uri", json!(uri));
+                }
             }
             out.insert(name, Value::Object(output));
         }
@@ -150,6 +194,7 @@ fn counts(run: &RunRecord, out: &mut Map<String, Value>) {
             put("output_bytes", bytes.to_string());
         }
     }
+    family(run, &mut put);
     if let Some(first) = &run.first_error {
         let message = match first.mini_batch {
             Some(index) => format!("mini-batch {index}: {}", first.message),
@@ -164,6 +209,44 @@ fn counts(run: &RunRecord, out: &mut Map<String, Value>) {
             put("hint", hint);
         }
     }
+}
+
+/// What is known of a run that has children, or is one. `best_child_run_id`, `hyperparameters` and `azureml.isreused` are
+/// Azure's; clients look for them.
+fn family(run: &RunRecord, put: &mut impl FnMut(&str, String)) {
+    if let Some(children) = &run.family {
+        let all = children.children.values();
+        let ended = all.filter(|c| c.outcome.is_some()).count();
+        put("children", children.children.size().to_string());
+        put("children_ended", ended.to_string());
+    }
+    if let Some(warning) = no_metric(run) {
+        put("warning", warning);
+    }
+    if let Some(best) = run.best_trial() {
+        if let Some(value) = best.best {
+            put("best_metric", value.to_string());
+        }
+        put("best_trial", best.job.name().to_owned());
+    }
+    if let Some(part) = &run.spec.part
+        && let Some(from) = &part.reused_from
+    {
+        put("reused_from", from.name().to_owned());
+    }
+}
+
+/// A sweep has ended and no trial has reported its metric: nobody can say which was best.
+pub fn no_metric(run: &RunRecord) -> Option<String> {
+    let Work::Sweep(sweep) = &run.spec.work else {
+        return None;
+    };
+    (run.state.is_done() && run.best_trial().is_none()).then(|| {
+        format!(
+            "no trial has reported the metric {}: there is no best trial",
+            sweep.metric
+        )
+    })
 }
 
 /// The two services that every job has; the SDK prints the second.
@@ -194,14 +277,23 @@ fn studio(site: &Site, job: &Job<'_>, name: &str) -> String {
     )
 }
 
+/// The document of a job with the places where its outputs lie, for whoever follows `azureml://jobs/NAME/outputs/OUTPUT`.
+pub fn located(document: &Document, run: &RunRecord) -> Document {
+    let job = Job::new(document, Some(run));
+    let mut body = job.body.clone();
+    if let Some(Value::Object(p)) = body.get_mut("properties") {
+        p.insert("outputs".into(), Value::Object(job.outputs()));
+    }
+    Document {
+        json: Value::Object(body).to_string().into(),
+        ..document.clone()
+    }
+}
+
 /// A job as `GET jobs/NAME` gives it.
 pub fn job(site: &Site, job: &Job<'_>) -> Value {
     let mut p = properties(&job.body);
-    let kind = if job.is_batch() {
-        "Pipeline"
-    } else {
-        "Command"
-    };
+    let kind = job.kind();
     p.insert("jobType".into(), json!(kind));
     p.insert("status".into(), json!(job.status()));
     p.insert("services".into(), services(site, job, job.name()));
@@ -223,7 +315,7 @@ pub fn job(site: &Site, job: &Job<'_>) -> Value {
                 fill(resources, "instanceType", json!(named));
             }
         }
-    } else {
+    } else if kind == "Pipeline" {
         fill(&mut p, "jobs", json!({}));
         fill(&mut p, "settings", json!({}));
     }

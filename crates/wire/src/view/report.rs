@@ -12,7 +12,7 @@ use crate::{
     view::job::STEP_NAME,
 };
 use model::{
-    BatchEvent, BatchSpec, BlobPath, Millis, Outcome, Progress, RunEvent, RunRecord, Time,
+    BatchEvent, BatchSpec, BlobPath, JobId, Millis, Outcome, Progress, RunEvent, RunRecord, Time,
     batch::BatchOutput,
     report::{Occasion, Report, Writing},
 };
@@ -27,7 +27,10 @@ pub const EXECUTION: &str = "logs/azureml/executionlogs.txt";
 /// What there is to report (`model::report::Reporter`).
 pub fn report(run: &RunRecord, occasion: Occasion<'_>, at: Time) -> Vec<Report> {
     let Some(spec) = run.batch() else {
-        return Vec::new();
+        return match occasion {
+            Occasion::Run(event) => family(run, event, at),
+            Occasion::Batch(_) | Occasion::Progress => Vec::new(),
+        };
     };
     let desk = Desk { run, at };
     match occasion {
@@ -38,6 +41,45 @@ pub fn report(run: &RunRecord, occasion: Occasion<'_>, at: Time) -> Vec<Report> 
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The execution log of a pipeline or a sweep says when its parts begin and end, and how it ended itself.
+fn family(run: &RunRecord, event: &RunEvent, at: Time) -> Vec<Report> {
+    let mut lines = Vec::new();
+    if let Some(part) = &run.spec.part {
+        let name = run.id.name();
+        let line = match (event, &part.reused_from) {
+            (RunEvent::Submitted { .. }, Some(from)) => {
+                let from = from.name();
+                Some(format!(
+                    "{}: run {name} reuses the result of {from}",
+                    part.key
+                ))
+            }
+            (RunEvent::Submitted { .. }, None) => {
+                Some(format!("{}: run {name} is submitted", part.key))
+            }
+            (RunEvent::Finished { outcome }, _) => {
+                Some(format!("{}: run {name} is {outcome}", part.key))
+            }
+            _ => None,
+        };
+        lines.extend(line.map(|line| (&part.parent, line)));
+    }
+    if run.spec.is_parent()
+        && let RunEvent::Finished { outcome } = event
+    {
+        lines.push((&run.id, format!("The job is {outcome}.")));
+    }
+    let report = |(of, line): (&JobId, String)| {
+        let places = Places::of(of.workspace());
+        Some(Report {
+            path: places.artifacts_of(of.name())?.join(EXECUTION)?,
+            text: format!("[{}] {line}\n", stamp(at)),
+            writing: Writing::Added,
+        })
+    };
+    lines.into_iter().filter_map(report).collect()
 }
 
 struct Desk<'a> {

@@ -25,6 +25,12 @@ pub enum Kind {
     BatchDeployment,
     /// A command job.
     CommandJob,
+    /// A sweep job.
+    SweepJob,
+    /// A pipeline job.
+    PipelineJob,
+    /// A component version.
+    Component,
     /// `type: computeinstance`
     ComputeInstance,
     /// `type: virtualmachine`
@@ -43,7 +49,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 18] = [
         Kind::AmlCompute,
         Kind::Model,
         Kind::Environment,
@@ -52,6 +58,9 @@ impl Kind {
         Kind::BatchDeployment,
         Kind::CommandJob,
         Kind::Kubernetes,
+        Kind::SweepJob,
+        Kind::PipelineJob,
+        Kind::Component,
         Kind::ComputeInstance,
         Kind::VirtualMachine,
         Kind::SynapseSpark,
@@ -72,6 +81,9 @@ impl Kind {
             Kind::BatchEndpoint => "batch endpoint",
             Kind::BatchDeployment => "batch deployment",
             Kind::CommandJob => "command job",
+            Kind::SweepJob => "sweep job",
+            Kind::PipelineJob => "pipeline job",
+            Kind::Component => "component",
             Kind::ComputeInstance => "compute instance",
             Kind::VirtualMachine => "virtual machine compute",
             Kind::SynapseSpark => "synapse spark compute",
@@ -101,7 +113,8 @@ impl Kind {
             Kind::Data => "data create",
             Kind::BatchEndpoint => "batch-endpoint create",
             Kind::BatchDeployment => "batch-deployment create",
-            Kind::CommandJob => "job create",
+            Kind::CommandJob | Kind::SweepJob | Kind::PipelineJob => "job create",
+            Kind::Component => "component create",
             Kind::ComputeInstance => "compute create",
             Kind::VirtualMachine | Kind::SynapseSpark => "compute attach",
             Kind::OnlineEndpoint => "online-endpoint create",

@@ -13,7 +13,7 @@ use super::{
 use crate::names::{check_job, did_you_mean, shown};
 use serde_json::{Map, Value as Json, json};
 
-mod ports;
+pub(super) mod ports;
 
 const DEFAULT: &str = "Azure ML YAML reference, command job";
 const TYPES: &[Choice] = &[("command", "Command")];
@@ -65,14 +65,7 @@ pub(super) fn command(report: &Report<'_>, fields: Fields<'_>) -> Built {
         fields.default_unless_written("type", "command", "the keys of the file");
     }
     let mut job = Map::new();
-    for (key, wire) in [
-        ("display_name", "displayName"),
-        ("description", "description"),
-    ] {
-        if let Some(text) = fields.text(key) {
-            job.insert(wire.into(), text.text.into());
-        }
-    }
+    head(&fields, &mut job);
     let command = fields.words("command");
     if let Some(command) = command {
         if command.text.len() > limits::TEXT {
@@ -96,6 +89,59 @@ pub(super) fn command(report: &Report<'_>, fields: Fields<'_>) -> Built {
     let target = compute(&fields, "/properties/computeId", "job");
     if let Some(id) = target.id {
         job.insert("computeId".into(), id);
+    }
+    let inputs = ports::inputs(report, &fields);
+    let outputs = ports::outputs(&fields);
+    if let Some(command) = command {
+        expressions(report, command, &inputs, &outputs);
+    }
+    job.insert("inputs".into(), inputs.into());
+    job.insert("outputs".into(), outputs.into());
+    match environment_of(&fields, "/properties/environmentId") {
+        Some(Some(id)) => {
+            job.insert("environmentId".into(), id);
+        }
+        Some(None) => {}
+        None if !fields.absent("environment") => {}
+        None => fields.missing(
+            "environment",
+            "write environment: azureml:NAME:VERSION, or {image: library/python:3.11}",
+        ),
+    }
+    job.insert(
+        "environmentVariables".into(),
+        fields
+            .variables("environment_variables")
+            .unwrap_or_default()
+            .into(),
+    );
+    sections(report, &fields, &mut job, target.binding);
+    job.insert("jobType".into(), "Command".into());
+    fields.read_only(&[
+        "id",
+        "status",
+        "log_files",
+        "parameters",
+        "creation_context",
+    ]);
+    Built {
+        name: name.map(|text| text.text.to_owned()),
+        version: None,
+        parent: None,
+        body: json!({ "properties": job }),
+        effective: fields.done(ELSEWHERE),
+    }
+}
+
+/// What every job has: names, description, tags, properties.
+pub(super) fn head(fields: &Fields<'_>, job: &mut Map<String, Json>) {
+    for (key, wire) in [
+        ("display_name", "displayName"),
+        ("description", "description"),
+    ] {
+        if let Some(text) = fields.text(key) {
+            job.insert(wire.into(), text.text.into());
+        }
     }
     job.insert(
         "properties".into(),
@@ -121,51 +167,10 @@ pub(super) fn command(report: &Report<'_>, fields: Fields<'_>) -> Built {
         ),
     }
     job.insert("isArchived".into(), false.into());
-    let inputs = ports::inputs(report, &fields);
-    let outputs = ports::outputs(&fields);
-    if let Some(command) = command {
-        expressions(report, command, &inputs, &outputs);
-    }
-    job.insert("inputs".into(), inputs.into());
-    job.insert("outputs".into(), outputs.into());
-    match environment_of(&fields, "/properties/environmentId") {
-        Some(Some(id)) => {
-            job.insert("environmentId".into(), id);
-        }
-        Some(None) => {}
-        None if !fields.absent("environment") => {}
-        None => fields.missing(
-            "environment",
-            "write environment: azureml:NAME:VERSION, or {image: library/python:3.11}",
-        ),
-    }
     job.insert(
         "tags".into(),
         fields.texts("tags").unwrap_or_default().into(),
     );
-    job.insert(
-        "environmentVariables".into(),
-        fields
-            .variables("environment_variables")
-            .unwrap_or_default()
-            .into(),
-    );
-    sections(report, &fields, &mut job, target.binding);
-    job.insert("jobType".into(), "Command".into());
-    fields.read_only(&[
-        "id",
-        "status",
-        "log_files",
-        "parameters",
-        "creation_context",
-    ]);
-    Built {
-        name: name.map(|text| text.text.to_owned()),
-        version: None,
-        parent: None,
-        body: json!({ "properties": job }),
-        effective: fields.done(ELSEWHERE),
-    }
 }
 
 fn sections(
@@ -300,7 +305,7 @@ fn expressions(
     }
 }
 
-fn distribution(fields: &Fields<'_>, instances: i64) -> Option<Json> {
+pub(super) fn distribution(fields: &Fields<'_>, instances: i64) -> Option<Json> {
     let section = fields.section("distribution")?;
     let Some(kind) = section.choice("type", DISTRIBUTIONS) else {
         if section.absent("type") {
@@ -372,7 +377,7 @@ fn distribution(fields: &Fields<'_>, instances: i64) -> Option<Json> {
     Some(body.into())
 }
 
-fn queue(fields: &Fields<'_>) -> Option<Json> {
+pub(super) fn queue(fields: &Fields<'_>) -> Option<Json> {
     let section = fields.section("queue_settings")?;
     let mut body = Map::new();
     if let Some(tier) = section.choice("job_tier", TIERS) {
@@ -388,7 +393,7 @@ fn queue(fields: &Fields<'_>) -> Option<Json> {
     Some(body.into())
 }
 
-fn services(fields: &Fields<'_>) -> Option<Json> {
+pub(super) fn services(fields: &Fields<'_>) -> Option<Json> {
     let section = fields.section("services")?;
     let mut services = Map::new();
     for entry in section.entries() {
@@ -438,7 +443,7 @@ fn services(fields: &Fields<'_>) -> Option<Json> {
     Some(services.into())
 }
 
-fn identity(fields: &Fields<'_>) -> Option<Json> {
+pub(super) fn identity(fields: &Fields<'_>) -> Option<Json> {
     let section = fields.section("identity")?;
     let kind = section.choice("type", IDENTITIES);
     if kind.is_none() && section.absent("type") {

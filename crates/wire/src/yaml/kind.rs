@@ -48,8 +48,8 @@ const SCHEMAS: &[(&str, Says)] = &[
     ("virtualmachinecompute", Says::Known(Kind::VirtualMachine)),
     ("synapsesparkcompute", Says::Known(Kind::SynapseSpark)),
     ("attachedspark", Says::Known(Kind::SynapseSpark)),
-    ("pipelinejob", Says::Foreign("pipeline jobs")),
-    ("sweepjob", Says::Foreign("sweep jobs")),
+    ("pipelinejob", Says::Known(Kind::PipelineJob)),
+    ("sweepjob", Says::Known(Kind::SweepJob)),
     ("paralleljob", Says::Foreign("parallel jobs")),
     ("sparkjob", Says::Foreign("spark jobs")),
     ("importjob", Says::Foreign("import jobs")),
@@ -72,8 +72,8 @@ const SCHEMAS: &[(&str, Says)] = &[
         "kubernetesonlinedeployment",
         Says::Known(Kind::OnlineDeployment),
     ),
-    ("commandcomponent", Says::Foreign("components")),
-    ("pipelinecomponent", Says::Foreign("components")),
+    ("commandcomponent", Says::Known(Kind::Component)),
+    ("pipelinecomponent", Says::Known(Kind::Component)),
     ("parallelcomponent", Says::Foreign("components")),
     ("sparkcomponent", Says::Foreign("components")),
     ("importcomponent", Says::Foreign("components")),
@@ -117,7 +117,7 @@ const TYPES: &[(&str, Says)] = &[
         "datalakeanalytics",
         Says::Foreign("data lake analytics computes"),
     ),
-    ("sweep", Says::Foreign("sweep jobs")),
+    ("sweep", Says::Known(Kind::SweepJob)),
     ("parallel", Says::Foreign("parallel jobs")),
     ("spark", Says::Foreign("spark jobs")),
     ("automl", Says::Foreign("automl jobs")),
@@ -133,10 +133,10 @@ const TYPES: &[(&str, Says)] = &[
 
 /// Root keys that only one kind has, strongest first.
 const KEYS: &[(&[&str], Says)] = &[
-    (&["jobs"], Says::Foreign("pipeline jobs")),
+    (&["jobs"], Says::Known(Kind::PipelineJob)),
     (
         &["search_space", "trial", "sampling_algorithm", "objective"],
-        Says::Foreign("sweep jobs"),
+        Says::Known(Kind::SweepJob),
     ),
     (
         &["create_job", "create_monitor", "trigger"],
@@ -239,7 +239,10 @@ pub(super) fn find(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Foun
         (Err(()), _) => Found::Unclear,
         (Ok(Some((said, at))), Some((schema, schema_at))) if said != schema => {
             // a component has the type of the job that it is made of; the schema of batch deployments covers pipelines too
-            if said == Says::Known(Kind::CommandJob) && schema == Says::Foreign("components") {
+            let job = matches!(said, Says::Known(Kind::CommandJob | Kind::PipelineJob));
+            let component =
+                [Says::Known(Kind::Component), Says::Foreign("components")].contains(&schema);
+            if job && component {
                 return found(schema, schema_at);
             }
             if said == Says::Foreign(PIPELINE_DEPLOYMENT)
@@ -292,12 +295,12 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
     let same = |word: &str| super::scalar::same_word(text, word);
     if same("pipeline") {
         let deployment = has(root, &["component", "job_definition", "endpoint_name"]);
-        let what = if deployment {
-            PIPELINE_DEPLOYMENT
-        } else {
-            "pipeline jobs"
+        let says = match (deployment, hint) {
+            (true, _) => Says::Foreign(PIPELINE_DEPLOYMENT),
+            (false, Some(Kind::Component)) => Says::Known(Kind::Component),
+            (false, _) => Says::Known(Kind::PipelineJob),
         };
-        return Ok(Some((Says::Foreign(what), at)));
+        return Ok(Some((says, at)));
     }
     if same("kubernetes") {
         let deployment = has(root, &["endpoint_name", "model"]);
@@ -310,6 +313,10 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
     }
     if same("model") && hint == Some(Kind::Model) && !has(root, &["endpoint_name"]) {
         return Ok(None);
+    }
+    // a component has the type of the job that it is made of
+    if same("command") && hint == Some(Kind::Component) {
+        return Ok(Some((Says::Known(Kind::Component), at)));
     }
     if let Some((_, says)) = TYPES.iter().find(|(word, _)| same(word)) {
         return Ok(Some((*says, at)));
@@ -403,6 +410,9 @@ fn by_keys(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Found {
             }
             (Says::Known(Kind::ComputeInstance), Some(Kind::AmlCompute)) => {
                 Says::Known(Kind::AmlCompute)
+            }
+            (Says::Known(Kind::CommandJob | Kind::PipelineJob), Some(Kind::Component)) => {
+                Says::Known(Kind::Component)
             }
             (says, _) => says,
         };

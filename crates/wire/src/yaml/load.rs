@@ -6,10 +6,10 @@ use super::{
     draft::{Draft, Kind},
     endpoint,
     fields::Fields,
-    job, kind, kubernetes, machine, online,
+    job, kind, kubernetes, machine, online, pipeline,
     report::{At, Files, Report, Source},
     set::{self, Override},
-    text,
+    sweep, text,
     tree::{self, Node, Value},
     workspace,
 };
@@ -143,6 +143,12 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
             });
         }
     };
+    if let Kind::PipelineJob | Kind::Component = kind {
+        pipeline::inline_components(&mut root, report);
+        if report.failed() {
+            return Err(Refused::Invalid(report.take_errors()));
+        }
+    }
     let fields = Fields::root(report, &root, &kind.one());
     let built = match kind {
         Kind::AmlCompute => compute::cluster(report, fields),
@@ -160,6 +166,9 @@ fn read(report: &Report<'_>, mut root: Node, options: &LoadOptions<'_>) -> Resul
         Kind::BatchEndpoint => endpoint::batch(report, fields),
         Kind::BatchDeployment => deployment::batch(report, fields),
         Kind::CommandJob => job::command(report, fields),
+        Kind::SweepJob => sweep::job(report, fields),
+        Kind::PipelineJob => pipeline::job(report, fields),
+        Kind::Component => pipeline::component(report, fields),
     };
     if report.failed() {
         return Err(Refused::Invalid(report.take_errors()));

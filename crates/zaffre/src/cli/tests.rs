@@ -49,7 +49,8 @@ const ABSENT: [(&str, &str); 17] = [
     ("--all-resources", "a workspace has none of its own"),
 ];
 /// Commands that do not exist here, or (the last two) that leave out what a workspace of this server has not.
-const ABSENT_COMMANDS: [&str; 18] = [
+const ABSENT_COMMANDS: [&str; 19] = [
+    "component prepare-for-sign",
     "job connect-ssh",
     "job show-services",
     "model package",

@@ -2,7 +2,7 @@
 
 use super::{Context, archive, changes, compute::expect, download};
 use crate::{
-    cli::asset::*,
+    cli::{asset::*, component::Component},
     client::{locate::plain_name, operation::Wait},
     draft::{self, flag},
     failure::{Failure, Status},
@@ -52,6 +52,13 @@ const DATA: Noun = Noun {
     collection: "data",
     shape: Shape::Data,
     kind: Kind::Data,
+};
+
+const COMPONENT: Noun = Noun {
+    word: "component",
+    collection: "components",
+    shape: Shape::Component,
+    kind: Kind::Component,
 };
 
 /// Runs `zaffre model`.
@@ -175,6 +182,24 @@ pub async fn data(context: &Context, command: Data) -> Result<(), Failure> {
     }
 }
 
+/// Runs `zaffre component`.
+pub async fn component(context: &Context, command: Component) -> Result<(), Failure> {
+    match command {
+        Component::Create(args) => {
+            let mut list = draft::sets(&args.file.set)?;
+            let (name, version) = (args.name.as_ref(), args.version.as_ref());
+            common(&mut list, name, version, None, &[])?;
+            let file = args.file.file.as_deref();
+            create(context, COMPONENT, file, &list, args.no_wait).await
+        }
+        Component::Show(args) => show(context, COMPONENT, &args).await,
+        Component::List(args) => list(context, COMPONENT, args, None).await,
+        Component::Update(args) => update(context, COMPONENT, args, vec![]).await,
+        Component::Archive(args) => hide(context, COMPONENT, &args, true).await,
+        Component::Restore(args) => hide(context, COMPONENT, &args, false).await,
+    }
+}
+
 fn common(
     list: &mut Vec<Override>,
     name: Option<&String>,
@@ -215,6 +240,11 @@ async fn create(
     let at = context
         .client
         .at(&format!("{}/{name}/versions/{version}", noun.collection));
+    // a component says its name and version inside too
+    if let Some(Value::Object(spec)) = found.draft.body.pointer_mut("/properties/componentSpec") {
+        spec.insert("name".into(), name.as_str().into());
+        spec.insert("version".into(), version.as_str().into());
+    }
     let document = context
         .client
         .put(&at, &found.draft.body, Wait::unless(no_wait))

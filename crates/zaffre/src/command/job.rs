@@ -21,6 +21,15 @@ const JOBS: Columns = &[
     ("Experiment", "/experiment_name"),
     ("Created", "/created"),
 ];
+/// Columns of the children of a job.
+const CHILDREN: Columns = &[
+    ("Job", "/name"),
+    ("Step", "/display_name"),
+    ("Status", "/status"),
+    ("Parameters", "/properties/hyperparameters"),
+    ("Reused from", "/properties/zaffre.reused_from"),
+    ("Created", "/created"),
+];
 /// Columns of one job.
 pub const JOB: Columns = &[
     ("Job", "/name"),
@@ -116,6 +125,8 @@ pub fn show(output: &Output, shown: &Value, columns: Columns) -> Result<(), Fail
     for (word, at) in [
         ("output", "/output"),
         ("waits for", "/properties/zaffre.why"),
+        ("best trial", "/properties/zaffre.best_trial"),
+        ("warning", "/properties/zaffre.warning"),
         ("first error", "/properties/zaffre.first_error"),
         ("hint", "/properties/zaffre.hint"),
     ] {
@@ -142,7 +153,9 @@ async fn create(context: &Context, args: Create) -> Result<(), Failure> {
     let mut overrides = draft::sets(&args.set)?;
     flag(&mut overrides, "--name", &["name"], args.name.as_deref());
     let mut found = draft::read(Some(&args.file), &overrides, Kind::CommandJob)?;
-    expect(&found.draft, Kind::CommandJob)?;
+    if !is_job(found.draft.kind) {
+        expect(&found.draft, Kind::CommandJob)?;
+    }
     found.warn();
     found.settle(&context.client).await?;
     let name = found.draft.name.clone().map_or_else(generated, Ok)?;
@@ -167,6 +180,11 @@ async fn create(context: &Context, args: Create) -> Result<(), Failure> {
         output::say(&format!("job {name}"));
     }
     stream::run(context, &name).await
+}
+
+/// Whether `job create` takes a file of this kind.
+pub fn is_job(kind: Kind) -> bool {
+    [Kind::CommandJob, Kind::SweepJob, Kind::PipelineJob].contains(&kind)
 }
 
 /// A name as the SDK makes them: two words and a tail that does not repeat.
@@ -207,9 +225,9 @@ async fn list(context: &Context, args: List) -> Result<(), Failure> {
         let children = client.list(&at, limit).await?;
         let shown = children.iter().map(|run| {
             json!({"name": run["runId"], "display_name": run["displayName"], "type": run["runType"], "status": run["status"],
-                "experiment_name": run["experimentName"], "created": run["createdUtc"]})
+                "experiment_name": run["experimentName"], "created": run["createdUtc"], "properties": run["properties"]})
         });
-        return context.output.show(&shown.collect(), JOBS);
+        return context.output.show(&shown.collect(), CHILDREN);
     }
     let view = match (args.archived_only, args.include_archived) {
         (true, _) => "ArchivedOnly",

@@ -112,7 +112,8 @@ async fn read(http: &reqwest::Client, url: &str) -> Result<Value, String> {
     serde_json::from_slice(&bytes).map_err(|e| e.to_string())
 }
 
-/// The variables of every job of this machine: what Azure sets, and what `DefaultAzureCredential()` looks for (wire §1).
+/// The variables of every job of this machine: what Azure sets, what `DefaultAzureCredential()` looks for (wire §1), and how
+/// `mlflow` finds the job's own run (wire §11).
 pub fn variables(
     folder: &Folder,
     url: &str,

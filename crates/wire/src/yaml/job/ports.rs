@@ -51,7 +51,7 @@ const OF_COMPONENTS: &[(&str, &str)] = &[
 ];
 
 /// `inputs:` as the document has them.
-pub(super) fn inputs(report: &Report<'_>, fields: &Fields<'_>) -> Map<String, Json> {
+pub(in super::super) fn inputs(report: &Report<'_>, fields: &Fields<'_>) -> Map<String, Json> {
     let mut inputs = Map::new();
     let Some(section) = fields.section("inputs") else {
         return inputs;
@@ -195,7 +195,7 @@ fn input(report: &Report<'_>, section: &Fields<'_>, name: &str, inner: Fields<'_
 }
 
 /// `outputs:` as the document has them.
-pub(super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
+pub(in super::super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
     let mut outputs = Map::new();
     let Some(section) = fields.section("outputs") else {
         return outputs;
