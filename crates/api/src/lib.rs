@@ -35,7 +35,7 @@ pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
-use axum::{Router, extract::Request};
+use axum::{Router, extract::Request, http::HeaderMap};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
 use model::{BlobPath, DocKey, Document, JobId, Kind, Time, Workspace};
@@ -194,6 +194,11 @@ impl Api {
     ) -> Self {
         self.keep = Box::new(keep);
         self
+    }
+
+    /// The run whose credential the headers carry.
+    fn run_of(&self, headers: &HeaderMap) -> Option<JobId> {
+        self.runs.as_ref()?.run(headers)
     }
 
     /// Seals the secrets inside documents with a key that outlives the process; without one they open until it ends.

@@ -48,7 +48,7 @@ impl RunKey {
     }
 
     /// The run whose credential the headers carry.
-    fn run(&self, headers: &HeaderMap) -> Option<JobId> {
+    pub(crate) fn run(&self, headers: &HeaderMap) -> Option<JobId> {
         let header = headers.get(header::AUTHORIZATION)?.as_bytes();
         let (scheme, credential) = header.split_at_checked(7)?;
         if !scheme.eq_ignore_ascii_case(b"bearer ") || credential.len() > MAX_BYTES {

@@ -258,11 +258,11 @@ pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
 /// DELETE a job that has ended. Its outputs stay: other things may name them.
 pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
+    let tracked = crate::plane::mlflow::beside(&key);
     let parts = match find(&api, &key) {
         Ok(found) if !found.child => descendants(&api, &found)?,
         Ok(_) | Err(_) => Vec::new(),
     };
-    let tracked = crate::plane::mlflow::beside(&key);
     let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
     if removed.is_ok() {
         // A job of this name begins with nothing.

@@ -29,7 +29,7 @@ async fn nothing_is_said_without_the_token() {
             assert_eq!(got.status, 401, "{} {path}: {}", route.method, got.text());
             if matches!(
                 route.guard,
-                api::Guard::Token | api::Guard::Signed | api::Guard::Agent | api::Guard::Run
+                api::Guard::Token | api::Guard::Signed | api::Guard::Agent
             ) {
                 assert_eq!(got.code(), "AuthenticationFailed");
             } else if route.guard == api::Guard::Kube {

@@ -3,7 +3,7 @@
 //! D1 every secret is its owner's only (0600); the folder itself lets tasks, which have users of their own, pass to the blobs.
 //!
 //!     DIR/token  ca.pem  ca.key  server.pem  server.key  tls.json  sas.key  agents.key  server.id  server.json
-//!     DIR/signing.json  jobs.key  runs.key       keys of tokens, of the secrets of jobs, and of the credentials of runs
+//!     DIR/signing.json  jobs.key                 keys of tokens, and of the secrets of jobs
 //!     DIR/ca-bundle.pem                          the machine's authorities and ours, for jobs
 //!     DIR/kube/DIGEST                            kubeconfigs of attached clusters
 //!     DIR/zaffre.db  series.db  blobs/  lock     the store's

@@ -119,6 +119,15 @@ pub(super) fn locate(
     path.ok_or_else(|| bad(address, "has an empty segment, `.`, `..` or a NUL"))
 }
 
+/// Refuses to write below another job's run.
+fn own(api: &Api, call: &Call, workspace: &Arc<Workspace>, address: &str) -> Result<(), Problem> {
+    let mut parts = address.trim_matches('/').splitn(3, '/');
+    match (parts.next(), parts.next()) {
+        (Some("runs"), Some(id)) => runs::may_write(api, call, &runs::find(api, workspace, id)?),
+        _ => Ok(()),
+    }
+}
+
 /// What lies in a folder: names, whether they are folders, sizes. Blocks.
 fn inside(api: &Api, folder: &BlobPath) -> Result<Vec<(String, Option<u64>)>, Problem> {
     let container = folder.container();
@@ -208,10 +217,12 @@ pub(crate) fn download(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'sta
 pub(crate) fn upload(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static, Answer> {
     Box::pin(async move {
         let workspace = call.workspace(&api)?;
-        let (state, address) = (api.clone(), call.param("path").to_owned());
+        let state = api.clone();
         let path = crate::blocking(move || {
             (state.room)().map_err(Problem::full)?;
-            locate(&state, &workspace, &address, For::Write)
+            let address = call.param("path");
+            own(&state, &call, &workspace, address)?;
+            locate(&state, &workspace, address, For::Write)
         })
         .await;
         let path = match path {
@@ -234,6 +245,7 @@ pub(crate) fn upload(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static
 pub(crate) fn delete(api: &Arc<Api>, call: &Call) -> Answer {
     let workspace = call.workspace(api)?;
     let address = call.param("path");
+    own(api, call, &workspace, address)?;
     let path = locate(api, &workspace, address, For::Write)?;
     if address.trim_matches('/').splitn(3, '/').count() < 3 {
         return Err(bad(

@@ -120,11 +120,6 @@ pub(super) fn filled(place: &Place) -> Result<Tracked, Problem> {
         out.tags
             .entry(PARENT.to_owned())
             .or_insert_with(|| part.parent.name().to_owned());
-        for (name, value) in &part.parameters {
-            out.params
-                .entry(name.to_string())
-                .or_insert_with(|| value.to_string());
-        }
     }
     Ok(out)
 }
@@ -242,7 +237,18 @@ pub(crate) fn get(api: &Arc<Api>, call: &Call) -> Answer {
 /// Finds the run of a body, off the threads that answer.
 async fn found(api: &Arc<Api>, call: &Call, root: &Field<'_>) -> Result<Place, Problem> {
     let (state, at, id) = (api.clone(), call.workspace(api)?, id_of(root)?);
-    crate::blocking(move || find(&state, &at, &id)).await
+    let place = crate::blocking(move || find(&state, &at, &id)).await?;
+    may_write(api, call, &place)?;
+    Ok(place)
+}
+
+/// A job writes to its own run and to those that MLflow has begun, never to another job's.
+pub(super) fn may_write(api: &Api, call: &Call, place: &Place) -> Result<(), Problem> {
+    let job = api.run_of(&call.headers).filter(|_| call.caller.is_none());
+    match job {
+        Some(job) if place.job.is_some() && place.id != job => Err(Problem::unauthorized()),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The same for a change: what is deleted is not changed.
