@@ -18,7 +18,7 @@ use crate::{
     home::{Home, Server},
     output,
 };
-use api::{AgentChannel, Api, JobKey, NodeKey, SasKey, SealKey, TokenDigest};
+use api::{AgentChannel, Api, JobKey, NodeKey, RunKey, SasKey, SealKey, TokenDigest};
 use control::{Clock, Control, Engine, Loop, Parts, StartError};
 use engine_kube::{Kube, KubeConfig};
 use engines::Engines;
