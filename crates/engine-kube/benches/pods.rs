@@ -3,6 +3,8 @@
 //! It needs a cluster: `ZAFFRE_KUBE_STATE` as `cargo xtask kube up` makes it; without one it says so and measures nothing. The
 //! pods select a label that no node carries, so that nothing but the API server works for them.
 
+#![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
+
 use engine_kube::{Kube, KubeConfig};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Secret};
