@@ -300,7 +300,7 @@ fn whoever_waits_for_files_is_told_when_they_are_there() {
     for n in 0..5 {
         let text = n.to_string();
         rig.write(&root.join(format!("out/sub/{n}")), &text);
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
         pusher.settle(move || tell.send(()).unwrap());
         told.recv_timeout(std::time::Duration::from_secs(60))
             .unwrap();
