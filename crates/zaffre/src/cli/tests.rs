@@ -1,6 +1,7 @@
 //! The command line against its oracle, and against its own documentation.
 
 mod compatibility;
+mod guides;
 
 use super::Cli;
 use clap::{Command, CommandFactory};
