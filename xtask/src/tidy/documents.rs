@@ -172,6 +172,20 @@ fn translation(tree: &Tree) -> Option<Finding> {
     let longest = theirs.len().max(ours.len());
     (0..longest).find_map(|at| match (theirs.get(at), ours.get(at)) {
         (Some((_, there)), Some((_, here))) if there == here => None,
+        (Some((line, Part::Code(there))), Some((at, Part::Code(here)))) => {
+            let same = there.iter().zip(here).take_while(|(a, b)| a == b).count();
+            let shown = |lines: &[&str]| match lines.get(same) {
+                Some(text) => format!("`{}`", text.trim()),
+                None => "the end of the code block".to_owned(),
+            };
+            let line = line + same;
+            let message = format!(
+                "has {} where {README}:{line} has {}",
+                shown(here),
+                shown(there)
+            );
+            Some(Finding::line(TRANSLATED, at + same, message))
+        }
         (Some((line, there)), Some((at, here))) => {
             let message = format!("has {here} where {README}:{line} has {there}");
             Some(Finding::line(TRANSLATED, *at, message))
@@ -279,9 +293,7 @@ mod tests {
         assert_eq!(found(&good), Vec::<String>::new());
         assert_eq!(
             found(&good.replace("two", "three")),
-            [
-                "README.ja.md:6: has the code block `one\\n\\n    three` where README.md:5 has the code block `one\\n\\n    two`"
-            ]
+            ["README.ja.md:8: has `three` where README.md:7 has `two`"]
         );
         assert_eq!(
             found(&good.replace("## B", "### B")),
