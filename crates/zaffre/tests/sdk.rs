@@ -3,8 +3,11 @@
 //! Their Python is a virtual environment that is made once per target folder and set of requirements, or the one that
 //! `ZAFFRE_SDK_PYTHON` names. `cargo test -p zaffre --test sdk flow_05` runs one of them.
 
+#[path = "sdk/flows.rs"]
+mod flows;
 mod support;
 
+use flows::{NOT_YET, ONLINE};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -15,10 +18,6 @@ use support::{
     python::{REQUIREMENTS, python, text},
     repository, shared,
 };
-
-/// Flows that do not pass yet, and why. One that passes must leave the list, so it only becomes shorter; 07 and 08 are
-/// about online endpoints as a whole, which are not served yet.
-const NOT_YET: &[(&str, &str)] = &[];
 
 fn played(server: &Server, flow: &str) -> Output {
     let path = shared(&format!("conformance/{flow}.py"));
@@ -240,6 +239,49 @@ fn a_plain_program_works_in_a_shell_that_has_read_the_env() {
     server.stop();
 }
 
+#[test]
+fn the_ten_lines_of_the_guide_lead_to_a_job_that_ran() {
+    let guide = fs::read_to_string(repository().join("docs/guide/sdk.md")).unwrap();
+    let lines = guide
+        .lines()
+        .skip_while(|line| *line != "    import os")
+        .map_while(|line| line.strip_prefix("    "));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 10, "{lines:#?}");
+    let server = Server::start();
+    let program = server.folder.join("guide.py");
+    fs::write(&program, lines.join("\n")).unwrap();
+    let line = format!(
+        "eval \"$({} env --shell bash)\"; exec \"$PYTHON\" \"$PROGRAM\"",
+        support::ZAFFRE
+    );
+    let known = server.command(&[]);
+    let known = known
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let output = Command::new("bash")
+        .args(["--noprofile", "--norc", "-c", &line])
+        .current_dir(&server.folder)
+        .stdin(Stdio::null())
+        .envs(known)
+        .env("HOME", server.folder.join("home"))
+        .env("PYTHON", python())
+        .env("PROGRAM", &program)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NO_PROXY", "*")
+        .env_remove("AZUREML_CURRENT_CLOUD")
+        .output()
+        .unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        output.status.success() && said.lines().any(|line| line == "hello"),
+        "{said}{}\nserver: {}",
+        text(&output.stderr),
+        server.log()
+    );
+    server.stop();
+}
+
 /// A person on a machine without a secret.
 const DEVICE: &str = "\
 import os, sys
@@ -313,9 +355,6 @@ fn a_job_has_an_identity_of_its_own() {
     }
     server.stop();
 }
-
-/// Online endpoints, which are not served yet.
-const ONLINE: [&str; 2] = ["07_online_k8s", "08_online_managed"];
 
 #[test]
 fn every_flow_is_played_or_left_out_by_name() {

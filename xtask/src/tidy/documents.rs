@@ -4,6 +4,7 @@
 //! D2: every file under examples/ is named in a test.
 //! D3: every test that the table of invariants names is there.
 //! D4: a link from one document to another file leads somewhere.
+//! D5: the README in Japanese has the headings and the code blocks of the README.
 
 use super::Finding;
 use super::crates::cells;
@@ -17,6 +18,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(examples(tree));
     findings.extend(invariants(tree).0);
     findings.extend(links(tree));
+    findings.extend(translation(tree));
     findings
 }
 
@@ -109,6 +111,97 @@ fn links(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+const README: &str = "README.md";
+const TRANSLATED: &str = "README.ja.md";
+
+/// What a translation must keep: how deep each heading is, and each code block byte for byte.
+#[derive(PartialEq)]
+enum Part<'a> {
+    Heading(usize),
+    Code(Vec<&'a str>),
+}
+
+impl std::fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Part::Heading(level) => write!(f, "a heading of level {level}"),
+            Part::Code(lines) => write!(f, "the code block `{}`", lines.join("\\n").trim()),
+        }
+    }
+}
+
+/// The parts of a document, with the number of the line where each begins.
+fn parts(text: &str) -> Vec<(usize, Part<'_>)> {
+    let mut parts: Vec<(usize, Part<'_>)> = Vec::new();
+    let (mut fenced, mut blank) = (false, 0);
+    // Whether the last line that says anything was code.
+    let mut open = false;
+    for (index, line) in text.lines().enumerate() {
+        let fence = line.starts_with("```");
+        if fenced || fence || line.starts_with("    ") {
+            if open && let Some((_, Part::Code(lines))) = parts.last_mut() {
+                lines.extend(std::iter::repeat_n("", blank));
+                lines.push(line);
+            } else {
+                parts.push((index + 1, Part::Code(vec![line])));
+            }
+            // What follows a closing fence is another block.
+            open = !(fenced && fence);
+            fenced ^= fence;
+            blank = 0;
+        } else if line.trim().is_empty() {
+            blank += 1;
+        } else {
+            let level = line.bytes().take_while(|byte| *byte == b'#').count();
+            if level > 0 && line[level..].starts_with(' ') {
+                parts.push((index + 1, Part::Heading(level)));
+            }
+            (open, blank) = (false, 0);
+        }
+    }
+    parts
+}
+
+/// D5: the first place where the two part ways; what follows it would only repeat it.
+fn translation(tree: &Tree) -> Option<Finding> {
+    let (original, translated) = (tree.get(README)?, tree.get(TRANSLATED));
+    let Some(translated) = translated else {
+        return Some(Finding::file(TRANSLATED, "is missing"));
+    };
+    let (theirs, ours) = (parts(&original.text), parts(&translated.text));
+    let longest = theirs.len().max(ours.len());
+    (0..longest).find_map(|at| match (theirs.get(at), ours.get(at)) {
+        (Some((_, there)), Some((_, here))) if there == here => None,
+        (Some((line, Part::Code(there))), Some((at, Part::Code(here)))) => {
+            let same = there.iter().zip(here).take_while(|(a, b)| a == b).count();
+            let shown = |lines: &[&str]| match lines.get(same) {
+                Some(text) => format!("`{}`", text.trim()),
+                None => "the end of the code block".to_owned(),
+            };
+            let line = line + same;
+            let message = format!(
+                "has {} where {README}:{line} has {}",
+                shown(here),
+                shown(there)
+            );
+            Some(Finding::line(TRANSLATED, at + same, message))
+        }
+        (Some((line, there)), Some((at, here))) => {
+            let message = format!("has {here} where {README}:{line} has {there}");
+            Some(Finding::line(TRANSLATED, *at, message))
+        }
+        (Some((line, there)), None) => {
+            let message = format!("ends without {there} of {README}:{line}");
+            Some(Finding::file(TRANSLATED, message))
+        }
+        (None, Some((at, here))) => {
+            let message = format!("has {here} behind the end of {README}");
+            Some(Finding::line(TRANSLATED, *at, message))
+        }
+        (None, None) => None,
+    })
+}
+
 /// A link's target, relative to the root, as it is meant in the document `from`.
 fn resolved(from: &str, target: &str) -> String {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -186,6 +279,39 @@ mod tests {
         assert_eq!(
             found,
             ["docs/README.md:1: links to design/0002-b.md, which is not there"]
+        );
+    }
+
+    #[test]
+    fn d5_a_translation_with_other_headings_or_code_is_found() {
+        let readme = "# A\n\ntext\n\n    one\n\n    two\n\n## B\n\n```\n# c\n```\n";
+        let found = |translated: &str| {
+            let files = [LOG, (README, readme), (TRANSLATED, translated)];
+            messages(&files)
+        };
+        let good = readme.replace("text", "words\nof another language");
+        assert_eq!(found(&good), Vec::<String>::new());
+        assert_eq!(
+            found(&good.replace("two", "three")),
+            ["README.ja.md:8: has `three` where README.md:7 has `two`"]
+        );
+        assert_eq!(
+            found(&good.replace("## B", "### B")),
+            [
+                "README.ja.md:10: has a heading of level 3 where README.md:9 has a heading of level 2"
+            ]
+        );
+        assert_eq!(
+            found(good.split("```").next().unwrap()),
+            ["README.ja.md: ends without the code block ````\\n# c\\n```` of README.md:11"]
+        );
+        assert_eq!(
+            found(&format!("{good}\n# C\n")),
+            ["README.ja.md:16: has a heading of level 1 behind the end of README.md"]
+        );
+        assert_eq!(
+            messages(&[LOG, (README, readme)]),
+            ["README.ja.md: is missing"]
         );
     }
 }

@@ -1,5 +1,8 @@
 //! The command line against its oracle, and against its own documentation.
 
+mod compatibility;
+mod guides;
+
 use super::Cli;
 use clap::{Command, CommandFactory};
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf};
