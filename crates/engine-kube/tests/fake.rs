@@ -429,6 +429,37 @@ fn a_node_whose_pod_is_taken_is_under_notice_and_then_gone() {
     api.wait(|| api.pods_left() == 0 && api.count_objects("secrets") == 0);
 }
 
+/// Its times are eleven months away from ours, and more: only spans count.
+#[test]
+fn the_clock_of_the_cluster_may_say_anything() {
+    let api = Api::start();
+    api.node("n1", "4");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    let first = node(0);
+    rig.add(&first);
+    rig.wait_node(&first, is_waiting);
+    let pod = only_pod(&api);
+    let now = || port::Clock::now(&port::Machine);
+    for (began, seconds) in [("2099-12-31T23:59:59Z", 600), ("1999-01-01T00:00:00Z", 20)] {
+        api.status(
+            &pod,
+            "n1",
+            json!({"phase": "Running", "startTime": began, "containerStatuses": support::running()}),
+        );
+        let before = now();
+        api.deleting(&pod, seconds);
+        let due = move |by: Time| {
+            let grace = model::Millis::secs(seconds);
+            before + grace <= by && by <= now() + grace
+        };
+        rig.wait_node(
+            &first,
+            |seen| matches!(seen, Some(NodeSeen::Evicting { by }) if due(*by)),
+        );
+    }
+}
+
 #[test]
 fn a_node_is_taken_away_with_the_time_that_it_has_and_never_without() {
     let api = Api::start();

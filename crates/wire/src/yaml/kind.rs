@@ -31,6 +31,12 @@ enum Says {
 }
 
 const PIPELINE_DEPLOYMENT: &str = "batch deployments of pipeline components";
+/// Components of steps that do not run here.
+const FOREIGN_COMPONENTS: [&str; 3] = [
+    "parallel components",
+    "spark components",
+    "import components",
+];
 
 /// Names of Azure's schemas, lower case, without `.schema.json`.
 const SCHEMAS: &[(&str, Says)] = &[
@@ -74,9 +80,9 @@ const SCHEMAS: &[(&str, Says)] = &[
     ),
     ("commandcomponent", Says::Known(Kind::Component)),
     ("pipelinecomponent", Says::Known(Kind::Component)),
-    ("parallelcomponent", Says::Foreign("components")),
-    ("sparkcomponent", Says::Foreign("components")),
-    ("importcomponent", Says::Foreign("components")),
+    ("parallelcomponent", Says::Foreign(FOREIGN_COMPONENTS[0])),
+    ("sparkcomponent", Says::Foreign(FOREIGN_COMPONENTS[1])),
+    ("importcomponent", Says::Foreign(FOREIGN_COMPONENTS[2])),
     ("schedule", Says::Foreign("schedules")),
     ("monitorschedule", Says::Foreign("schedules")),
     ("azureblob", Says::Known(Kind::Datastore)),
@@ -240,8 +246,8 @@ pub(super) fn find(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Foun
         (Ok(Some((said, at))), Some((schema, schema_at))) if said != schema => {
             // a component has the type of the job that it is made of; the schema of batch deployments covers pipelines too
             let job = matches!(said, Says::Known(Kind::CommandJob | Kind::PipelineJob));
-            let component =
-                [Says::Known(Kind::Component), Says::Foreign("components")].contains(&schema);
+            let component = schema == Says::Known(Kind::Component)
+                || matches!(schema, Says::Foreign(what) if FOREIGN_COMPONENTS.contains(&what));
             if job && component {
                 return found(schema, schema_at);
             }
