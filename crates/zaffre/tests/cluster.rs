@@ -557,6 +557,7 @@ fn worse_days(rig: &mut Rig, node: &str, tiny: &str) {
         rig.show("goes-on", "properties.\"zaffre.attempt\"") == "2"
             && rig.show("goes-on", "status") == "Running"
     });
+    wait("its log", || rig.log("goes-on").contains("attempt 2 "));
     let log = rig.log("goes-on");
     assert_eq!(log.matches("attempt 1 ").count(), 1, "{log}");
     assert_eq!(log.matches("attempt 2 ").count(), 1, "{log}");
