@@ -5,7 +5,11 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
+
+/// Tests of one program that want the same environment make it one after the other: the second finds it.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The Python of a virtual environment with these requirements, or the one that the variable `named` names.
 pub fn python(named: &str, requirements: &[&str]) -> PathBuf {
@@ -19,6 +23,7 @@ pub fn python(named: &str, requirements: &[&str]) -> PathBuf {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let venv = target.join(format!("venv-{digest}"));
+    let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let python = venv.join("bin/python");
     if python.exists() {
         return python;
