@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The variable that marks processes of one run.
-const MARK: &str = "ZAFFRE_TEST_RUN";
+pub const MARK: &str = "ZAFFRE_TEST_RUN";
 
 /// How long processes that were told to end may take: an agent ends its workers before itself.
 const SETTLE: Duration = Duration::from_secs(5);

@@ -40,6 +40,9 @@ pub fn start(state: &Path, name: &str, command: &Command) -> Result<Process> {
     let path = std::env::join_paths(tools::search_path()).context("the search path")?;
     let child = apart
         .env("PATH", path)
+        // A test may have asked for it; it belongs to the cluster all the same, and ends with it.
+        .env_remove(crate::leftover::MARK)
+        .env_remove("TMPDIR")
         .current_dir(state)
         .stdin(std::process::Stdio::null())
         .stdout(output.try_clone()?)
