@@ -4,7 +4,8 @@ use super::{Rig, support, wait};
 use std::fs;
 use support::site;
 
-const FILES: usize = 120;
+/// Three quarters of a minute for one node: others come and go meanwhile, on a machine that builds something else, too.
+const FILES: usize = 320;
 /// Slow enough that the nodes are taken away in the middle.
 const SLOW: &str = "\
 import os, time
@@ -69,6 +70,9 @@ pub fn a_batch_runs_on_pods(rig: &mut Rig) {
     let before = done(rig);
     wait("work on the successor", || done(rig) > before + 2);
     rig.ok(&["compute", "preempt", "-n", "pool", "--nodes", "1"]);
+    wait("both losses to be counted", || {
+        rig.server.count("scored", "preemptions") >= 2
+    });
 
     // The server dies meanwhile.
     rig.server.kill();
@@ -86,7 +90,6 @@ pub fn a_batch_runs_on_pods(rig: &mut Rig) {
     for (name, text) in names.iter().zip(&texts) {
         assert_eq!(fs::read_to_string(came.join(name)).unwrap(), *text);
     }
-    assert!(rig.server.count("scored", "preemptions") >= 2);
 
     // What is below a cluster is not taken away from under it.
     let refused = rig.server.run(&["compute", "detach", "-n", "k8s", "-y"]);
