@@ -242,4 +242,38 @@ mod tests {
         let other = SasKey::new([8; SAS_KEY_BYTES]);
         assert!(!other.admits(&query(&one), Permission::Read, "c1", Some("c1/x"), now));
     }
+
+    /// F9: what is signed is every bit of what the signature says; only another spelling of the same query opens as well.
+    #[test]
+    fn f9_no_bit_of_a_signature_may_change() {
+        let key = SasKey::new([7; SAS_KEY_BYTES]);
+        let now = Time(1_800_000_000_000);
+        let sas = key.sign(Scope::Container("c1"), "rl", now);
+        let opens = |text: &str| {
+            key.admits(
+                &Query::parse(text),
+                Permission::Read,
+                "c1",
+                Some("c1/x"),
+                now,
+            )
+        };
+        let said = |text: &str| -> Vec<Option<String>> {
+            let query = Query::parse(text);
+            let names = ["sv", "st", "se", "sr", "sp", "sig"];
+            names.map(|name| query.get(name).map(str::to_owned)).into()
+        };
+        assert!(opens(&sas));
+        let mut refused = 0;
+        for bit in 0..sas.len() * 8 {
+            let mut bytes = sas.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let Ok(changed) = String::from_utf8(bytes) else {
+                continue;
+            };
+            assert_eq!(opens(&changed), said(&changed) == said(&sas), "{changed}");
+            refused += usize::from(!opens(&changed));
+        }
+        assert!(refused > 700, "only {refused} were refused");
+    }
 }

@@ -86,6 +86,7 @@ pub(crate) fn admits(api: &Api, route: &Route, headers: &HeaderMap, uri: &Uri) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::HeaderValue;
 
     #[test]
     fn c1_a_credential_is_one_runs() {
@@ -112,5 +113,26 @@ mod tests {
         }
         let other = RunKey::new([8; RUN_KEY_BYTES]);
         assert_eq!(read(&other, &format!("Bearer {one}")), None);
+    }
+
+    /// F9: a credential is good as it was given, and with no bit changed.
+    #[test]
+    fn f9_no_bit_of_a_credential_may_change() {
+        let key = RunKey::new([7; RUN_KEY_BYTES]);
+        let run = JobId::new(&Workspace::new("s", "g", "w"), "one");
+        let credential = key.credential(&run);
+        let read = |bytes: &[u8]| {
+            let mut headers = HeaderMap::new();
+            let whole = [b"Bearer ", bytes].concat();
+            // Not every text can stand in a header.
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_bytes(&whole).ok()?);
+            key.run(&headers)
+        };
+        assert_eq!(read(credential.as_bytes()), Some(run));
+        for bit in 0..credential.len() * 8 {
+            let mut bytes = credential.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&bytes), None, "bit {bit}");
+        }
     }
 }

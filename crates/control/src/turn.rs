@@ -141,6 +141,7 @@ impl Machine {
             overlay: BTreeMap::new(),
             requests: BTreeSet::new(),
             submitted: BTreeSet::new(),
+            spent: self.seq,
             now,
         };
         let sorted: Vec<Sorted> = pending
@@ -383,6 +384,8 @@ struct Sorter<'a> {
     requests: BTreeSet<(Arc<model::Workspace>, Box<str>)>,
     /// Jobs that this turn submits.
     submitted: BTreeSet<JobId>,
+    /// No generation above this one was ever given to a document that is gone: each write has an event of its own (D3).
+    spent: u64,
     now: Time,
 }
 
@@ -467,7 +470,7 @@ impl Sorter<'_> {
     ) -> Document {
         Document {
             key: current.map_or_else(|| key.clone(), |c| c.key.clone()), // D2: the first spelling stays
-            generation: current.map_or(1, |c| c.generation + 1),
+            generation: current.map_or(self.spent, |c| c.generation) + 1,
             json: json.clone(),
             created: current.map_or(self.now, |c| c.created),
             modified: self.now,
@@ -517,15 +520,22 @@ impl Sorter<'_> {
                         message: e.to_string(),
                     })?;
             for document in documents {
-                self.overlay.insert(document.key.clone(), None);
+                self.gone(&document.key);
                 self.commands.push(Command::Remove { key: document.key });
             }
         }
         // `decide` refuses to remove the document of a job that goes on: then it is still there for the requests behind.
         if !self.goes_on(key) {
-            self.overlay.insert(key.clone(), None);
+            self.gone(key);
         }
         Ok(self.command(Command::Remove { key: current.key }, None, true))
+    }
+
+    /// What follows finds no document of this key, and a new one has none of its generations.
+    fn gone(&mut self, key: &DocKey) {
+        if let Some(Some(written)) = self.overlay.insert(key.clone(), None) {
+            self.spent = self.spent.max(written.generation);
+        }
     }
 
     fn goes_on(&self, key: &DocKey) -> bool {

@@ -320,6 +320,37 @@ fn an_output_that_is_there_already_is_never_overwritten() {
     control.stop();
 }
 
+/// D3, or who holds the ETag of a document that was removed would overwrite the one that came after it.
+#[test]
+fn a_document_after_a_removed_one_has_none_of_its_generations() {
+    let site = Site::new();
+    let (control, _) = site.start();
+    let write = |control: &Control, condition| {
+        let done = control.send_blocking(put(Kind::Model, "m", "{}", condition))?;
+        Ok::<_, Failure>(done.document.unwrap().generation)
+    };
+    let remove = |control: &Control| {
+        let request = Request::Remove {
+            key: DocKey::new(&workspace(), Kind::Model, "m"),
+            children: None,
+            condition: Condition::Any,
+        };
+        control.send_blocking(request).unwrap();
+    };
+    let first = write(&control, Condition::Absent).unwrap();
+    let second = write(&control, Condition::Generation(first)).unwrap();
+    remove(&control);
+    let third = write(&control, Condition::Absent).unwrap();
+    assert!(first < second && second < third);
+    for gone in [first, second] {
+        let stale = write(&control, Condition::Generation(gone));
+        assert_eq!(stale, Err(Failure::Precondition { have: Some(third) }));
+    }
+    remove(&control);
+    let (again, _) = site.start();
+    assert!(write(&again, Condition::Absent).unwrap() > third);
+}
+
 #[test]
 fn what_is_answered_is_there_after_a_restart() {
     let site = Site::new();

@@ -2,7 +2,8 @@
 //!
 //! D1 a document is stored byte for byte; what is read into fields is a view of it;
 //! D2 its key compares without case (see `id`), its spelling is the first one written;
-//! D3 `generation` grows with every accepted write of the key and is the ETag.
+//! D3 `generation` grows with every accepted write of the key and is the ETag; a document that comes after a removed one
+//!    has none of its generations.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -132,7 +133,7 @@ impl<'de> Deserialize<'de> for DocKey {
 pub struct Document {
     /// Its key.
     pub key: DocKey,
-    /// Grows with each write (D3). The first is 1.
+    /// Grows with each write, also over a removal (D3).
     pub generation: u64,
     /// The JSON as sent (D1).
     pub json: Arc<str>,

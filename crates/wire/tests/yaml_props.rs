@@ -1,7 +1,7 @@
 //! No bytes make the loader panic, and no good file turns into nonsense by a small change.
 
 use proptest::prelude::*;
-use wire::yaml::{Kind, LoadOptions, Override, Refused, load, render};
+use wire::yaml::{Draft, Files, Kind, LoadOptions, Override, Refused, load, render};
 
 const GOOD: [&str; 4] = [
     "name: low-pri-cluster\ntype: amlcompute\nsize: STANDARD_DS3_v2\nmin_instances: 0\nmax_instances: 2\nidle_time_before_scale_down: 120\ntier: low_priority\ntags: {a: b}\n",
@@ -20,6 +20,7 @@ fn read(bytes: &[u8], hint: Option<Kind>, overrides: Vec<Override>) -> Result<()
         Ok(draft) => {
             let effective = render(&draft);
             prop_assert!(!effective.is_empty());
+            means_the_same(&draft, &effective, options.files)?;
         }
         Err(refused) => {
             prop_assert!(!refused.to_string().is_empty());
@@ -33,6 +34,22 @@ fn read(bytes: &[u8], hint: Option<Kind>, overrides: Vec<Override>) -> Result<()
             }
         }
     }
+    Ok(())
+}
+
+/// F1: what a file means can be written as a file again, and that file means the same: `parse(emit(parse(x))) = parse(x)`.
+fn means_the_same(draft: &Draft, effective: &str, files: Files<'_>) -> Result<(), TestCaseError> {
+    let name = draft.name.as_deref();
+    let name = name.map(|name| Override::flag("--name", &["name"], name));
+    let options = LoadOptions {
+        hint: Some(draft.kind),
+        overrides: name.into_iter().collect(),
+        files,
+    };
+    let again = load(effective.as_bytes(), "effective", &options);
+    let again = again.map_err(|refused| TestCaseError::fail(format!("{refused}\n{effective}")))?;
+    prop_assert_eq!(&again.effective, &draft.effective);
+    prop_assert_eq!(&again.defaults, &[]);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{Server, ZAFFRE, processes, signal};
+use support::{KEYS, Server, ZAFFRE, processes, signal};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -42,15 +42,7 @@ fn with_cluster() -> Server {
 #[test]
 fn secrets_are_the_owners_and_stdout_has_one_line() {
     let server = Server::start();
-    for name in [
-        "token",
-        "ca.key",
-        "server.key",
-        "sas.key",
-        "jobs.key",
-        "signing.json",
-        "server.json",
-    ] {
+    for name in KEYS {
         let mode = fs::metadata(server.data().join(name))
             .unwrap()
             .permissions()
@@ -200,15 +192,6 @@ fn a_stop_that_takes_tasks_along_lets_the_job_run_again() {
 #[test]
 fn i9_no_secret_is_anywhere_but_in_its_own_file() {
     let mut server = with_cluster();
-    let own = [
-        "token",
-        "ca.key",
-        "server.key",
-        "sas.key",
-        "jobs.key",
-        "signing.json",
-        "server.json",
-    ];
     let text = |name: &str| fs::read(server.data().join(name)).unwrap();
     let pem = |name: &str| {
         let text = String::from_utf8(text(name)).unwrap();
@@ -228,7 +211,10 @@ fn i9_no_secret_is_anywhere_but_in_its_own_file() {
         text("sas.key"),
         pem("ca.key"),
         pem("server.key"),
+        text("agents.key"),
         text("jobs.key"),
+        text("runs.key"),
+        text("seal.key"),
         seed(&text("signing.json")),
         b"sig=".to_vec(),
     ];
@@ -287,7 +273,7 @@ fn i9_no_secret_is_anywhere_but_in_its_own_file() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !own.iter().any(|name| path == server.data().join(name)) && path.is_file() {
+            } else if !KEYS.iter().any(|name| path == server.data().join(name)) && path.is_file() {
                 let found = holds(&fs::read(&path).unwrap());
                 assert_eq!(found, None, "{}", path.display());
                 read += 1;

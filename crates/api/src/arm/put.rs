@@ -253,7 +253,11 @@ pub(crate) async fn remove(
         .await;
     match sent {
         Ok(_) => Ok(Removed::Now),
-        Err(Failure::Refused(model::Refusal::NotFound { .. })) => Ok(Removed::WasNotThere),
+        // Somebody else removed it since: decided as if that had been before.
+        Err(Failure::Refused(model::Refusal::NotFound { .. })) => {
+            holds(condition, None)?;
+            Ok(Removed::WasNotThere)
+        }
         Err(failure) => Err(failure.into()),
     }
 }

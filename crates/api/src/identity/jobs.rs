@@ -88,5 +88,11 @@ mod tests {
             assert_eq!(key.job(wrong), None, "{wrong}");
         }
         assert_eq!(JobKey::new([8; JOB_KEY_BYTES]).job(&one), None);
+        for (at, bit) in (0..one.len()).flat_map(|at| (0..7).map(move |bit| (at, bit))) {
+            let mut changed = one.clone().into_bytes();
+            changed[at] ^= 1 << bit;
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(key.job(&changed), None, "bit {bit} of byte {at} (F9)");
+        }
     }
 }

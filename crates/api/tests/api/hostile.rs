@@ -5,7 +5,7 @@ use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 
 /// A small generator; its seed is printed when a case fails.
-struct Draw(u64);
+pub struct Draw(pub u64);
 
 impl Draw {
     fn next(&mut self) -> u64 {
@@ -14,10 +14,10 @@ impl Draw {
         self.0 ^= self.0 << 17;
         self.0
     }
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n as u64).unwrap()
     }
-    fn of<T: Clone>(&mut self, all: &[T]) -> T {
+    pub fn of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())].clone()
     }
 }
@@ -151,7 +151,7 @@ fn bodies() -> Vec<Value> {
 }
 
 /// Replaces one value somewhere inside.
-fn broken(value: &Value, draw: &mut Draw) -> Value {
+pub fn broken(value: &Value, draw: &mut Draw) -> Value {
     match value {
         Value::Object(map) if !map.is_empty() && draw.below(5) > 0 => {
             let at = draw.below(map.len());

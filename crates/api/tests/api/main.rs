@@ -4,6 +4,7 @@ mod assets;
 mod batch;
 mod blobs;
 mod computes;
+mod fuzz;
 mod hostile;
 mod identity;
 mod jobs;

@@ -403,6 +403,11 @@ mod tests {
                 json!({"datastoreType": "AzureBlob", "accountName": "a", "containerName": "c", "credentials": {"credentialsType": "ServicePrincipal"}}),
                 "tenantId is required",
             ),
+            // A secret that stands a level too high is not repeated in the message (I9).
+            (
+                json!({"datastoreType": "AzureBlob", "accountName": "a", "containerName": "c", "credentials": {"credentialsType": "AccountKey", "secrets": "k3y"}}),
+                "secrets is a text, expected an object",
+            ),
         ] {
             assert_eq!(
                 of("mine", &json!({"properties": properties})),

@@ -6,6 +6,7 @@
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
 pub mod kubectl;
+pub mod plain;
 pub mod python;
 pub mod site;
 pub mod transcript;
@@ -22,6 +23,20 @@ use std::{
 
 /// The program under test.
 pub const ZAFFRE: &str = env!("CARGO_BIN_EXE_zaffre");
+
+/// Files of a data folder that hold a key or a token of the server, and nothing else.
+pub const KEYS: [&str; 10] = [
+    "token",
+    "ca.key",
+    "server.key",
+    "sas.key",
+    "agents.key",
+    "jobs.key",
+    "runs.key",
+    "seal.key",
+    "signing.json",
+    "server.json",
+];
 
 /// What the seeds' instance types ask of a node.
 pub const SEEDS_NODE: [&str; 4] = [
