@@ -10,6 +10,7 @@ use disk::Disk;
 use std::process::Output;
 use support::{
     Server,
+    plain::{Plain, WS},
     site::{GATED, LONG, Meeting, deploy, fill, invoke, predictions, stored},
 };
 
@@ -121,5 +122,58 @@ fn a_full_disk_refuses_what_is_new_and_a_run_ends_right_when_there_is_room() {
         String::from_utf8(predictions(&server, "going")).unwrap(),
         expected
     );
+    server.stop();
+}
+
+/// The disk has room when the upload begins and none before it ends: the client is told so, and no byte of it stays.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that does nothing must say so")]
+fn a_disk_that_fills_during_an_upload_keeps_nothing_of_it() {
+    /// More than the disk, by less than the server reads for politeness.
+    const UPLOAD: usize = 224 << 20;
+    let Some(disk) = Disk::of(DISK) else {
+        eprintln!("skipped: this user may not mount a tmpfs");
+        return;
+    };
+    let mut server = Server::start_at(|_| disk.path().join("data"));
+    let client = Plain::of(&server.url, &server.token());
+    let path = format!("{WS}/codes/c/versions/1/startPendingUpload");
+    let pending = client.ask("POST", &path, &[], "").unwrap().json();
+    let sas = pending["blobReferenceForConsumption"]["credential"]["sasUri"].as_str();
+    let (url, query) = sas.unwrap().split_once('?').unwrap();
+    let container = &url[url.find("/storage/").unwrap()..];
+    let block = [
+        ("x-ms-blob-type", "BlockBlob"),
+        ("content-type", "text/plain"),
+    ];
+    let at = |name: &str| format!("{container}/{name}?{query}");
+    let put = |name: &str, text: &str| client.ask("PUT", &at(name), &block, text).unwrap();
+    assert_eq!(put("small", "kept").status, 201);
+    let (kept, room) = (stored(&server), disk.room());
+
+    let large = "x".repeat(UPLOAD);
+    for name in ["large", "small"] {
+        let refused = put(name, &large);
+        assert_eq!(refused.status, 507, "{}", refused.text());
+        assert!(
+            refused.header("retry-after").is_some(),
+            "{}",
+            refused.text()
+        );
+        assert_eq!(stored(&server), kept, "nothing of {name} is there");
+        assert!(disk.room() + (1 << 20) > room, "its room is given back");
+    }
+    let read = |client: &Plain, name: &str| client.ask("GET", &at(name), &[], "").unwrap();
+    assert_eq!(read(&client, "large").status, 404);
+    assert_eq!(
+        read(&client, "small").body,
+        b"kept",
+        "what it would have replaced"
+    );
+    assert_eq!(put("small", "new").status, 201);
+    server.terminate_for_restart();
+    server.restart();
+    let client = Plain::of(&server.url, &server.token());
+    assert_eq!(read(&client, "small").body, b"new");
     server.stop();
 }

@@ -1,7 +1,7 @@
 //! Blobs in: whole blobs and their metadata.
 
 use axum::{
-    body::Body,
+    body::{Body, BodyDataStream},
     http::{StatusCode, header},
 };
 use bytes::Bytes;
@@ -75,7 +75,10 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
 
 /// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
 pub(crate) async fn drain(body: Body) {
-    let mut stream = body.into_data_stream();
+    drain_rest(&mut body.into_data_stream()).await;
+}
+
+async fn drain_rest(stream: &mut BodyDataStream) {
     let mut left = MAX_DRAIN_BYTES;
     while let Some(Ok(piece)) = stream.next().await {
         left = left.saturating_sub(piece.len());
@@ -173,6 +176,8 @@ pub(crate) async fn receive(
             break;
         }
         if sender.send(Some(piece)).await.is_err() {
+            // The writer has given up, a disk that filled for one: the client gets the reason when it has sent the rest.
+            drain_rest(&mut stream).await;
             break;
         }
     }

@@ -118,6 +118,76 @@ async fn f3_a_patch_of_nothing_changes_nothing() {
     }
 }
 
+/// What a view says, without what is the server's to say and changes by itself.
+fn lasting(view: &Value) -> Value {
+    const OWN: [&str; 6] = [
+        "systemData",
+        "modifiedOn",
+        "createdOn",
+        "provisioningState",
+        "allocationState",
+        "allocationStateTransitionTime",
+    ];
+    match view {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(name, _)| !OWN.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), lasting(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Array(items) => items.iter().map(lasting).collect(),
+        other => other.clone(),
+    }
+}
+
+/// F3: `PUT(GET(x)) = x`: clients read a document, change a part and send it back; what they were shown is taken, and means
+/// what it meant.
+#[tokio::test]
+async fn f3_what_is_shown_can_be_sent_back() {
+    let s = server();
+    s.batch().await;
+    let mut targets: Vec<(&str, &str, Value)> =
+        patched().into_iter().map(|t| (t.at, "", t.body)).collect();
+    let tags = json!({"a": "b"});
+    targets.extend([
+        ("environments", "/versions/1", json!({"properties": {"image": "x", "condaFile": "dependencies: []", "tags": tags, "description": "d"}})),
+        ("models", "/versions/1", json!({"properties": {"modelUri": "azureml://datastores/workspaceblobstore/paths/a", "modelType": "custom_model", "tags": tags, "properties": {"k": "v"}}})),
+        ("data", "/versions/1", json!({"properties": {"dataType": "uri_folder", "dataUri": "azureml://datastores/workspaceblobstore/paths/a", "tags": tags}})),
+        ("datastores", "", json!({"properties": {"datastoreType": "AzureBlob", "accountName": "a", "containerName": "c", "tags": tags,
+            "credentials": {"credentialsType": "AccountKey", "secrets": {"secretsType": "AccountKey", "key": "k"}}}})),
+    ]);
+    for (n, (at, end, good)) in targets.into_iter().enumerate() {
+        let mut taken = 0;
+        for round in 0..120_u64 {
+            let seed = (n as u64 + 1) * 104_729 + round;
+            let mut draw = Draw(seed);
+            let body = if round > 0 {
+                broken(&good, &mut draw)
+            } else {
+                good.clone()
+            };
+            let path = format!("{WS}/{at}/y{n}-{round}{end}");
+            if s.ask("PUT", &path, body.clone()).await.status >= 400 {
+                continue;
+            }
+            taken += 1;
+            if at == "computes" {
+                s.until(&path, |c| {
+                    c["properties"]["provisioningState"] == "Succeeded"
+                })
+                .await;
+            }
+            let shown = s.get(&path).await.is(200).json();
+            let again = s.ask("PUT", &path, shown.clone()).await;
+            let told = || format!("seed {seed}: {path} {body}, shown as {shown}");
+            assert!(again.status < 300, "{}: {}", told(), again.text());
+            let after = s.get(&path).await.is(200).json();
+            assert_eq!(lasting(&after), lasting(&shown), "{}", told());
+        }
+        assert!(taken > 10, "{at}: only {taken} were taken");
+    }
+}
+
 /// One spelling of a segment of a path: the same name, or one that looks like it.
 fn spelled(segment: &str, draw: &mut Draw) -> String {
     let odd = [

@@ -21,10 +21,14 @@ impl Disk {
     pub fn path(&self) -> &Path {
         self.0.path()
     }
+    /// Bytes that are free.
+    pub fn room(&self) -> u64 {
+        let disk = rustix::fs::statvfs(self.path()).unwrap();
+        disk.f_bavail * disk.f_frsize
+    }
     /// Takes room until only so many bytes are left, or a few less.
     pub fn leave(&self, bytes: u64) {
-        let disk = rustix::fs::statvfs(self.path()).unwrap();
-        let most = disk.f_bavail * disk.f_frsize - bytes;
+        let most = self.room() - bytes;
         self.ballast()
             .write_all(&vec![0; usize::try_from(most).unwrap()])
             .unwrap();
