@@ -230,6 +230,12 @@ mod tests {
     fn k2_another_process_with_the_same_number_is_left_alone() {
         let state = state("other");
         let process = start(&state, "p", &waiting(&state)).unwrap();
+        // Before it is the program that it will be, it has no command line to be told apart by.
+        tools::wait_for("the program", SETTLE, || {
+            let line = command_line(process.pid);
+            Ok(line.contains(&*state.to_string_lossy()).then_some(()))
+        })
+        .unwrap();
         let mut older = process.clone();
         older.started -= 1;
         let mut foreign = process.clone();
