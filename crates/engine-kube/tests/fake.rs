@@ -7,6 +7,15 @@ use model::{Action, Exit, NodeSeen, Phase, Time};
 use serde_json::json;
 use support::{Api, Rig, node, pod_of, task};
 
+/// The engine on a cluster of one machine, which it has seen.
+fn attached() -> (Api, Rig) {
+    let api = Api::start();
+    api.node("n1", "4");
+    let rig = Rig::new(&api);
+    rig.wait_cluster(|c| c.machines.len() == 1);
+    (api, rig)
+}
+
 #[test]
 fn a_cluster_is_seen_with_its_machines_pods_and_types() {
     let api = Api::start();
@@ -126,10 +135,7 @@ fn a_server_that_is_gone_is_trouble_and_what_was_seen_stays() {
 
 #[test]
 fn a_pod_is_made_once_whatever_the_server_answers() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     // The last 500 comes after the pod was made: the answer is lost, not the pod.
     api.answer("POST", "pods", &[429, 500, 409, 503, 599]);
     let id = task("train", 1);
@@ -149,10 +155,7 @@ fn a_pod_is_made_once_whatever_the_server_answers() {
 
 #[test]
 fn what_refuses_a_pod_is_told_until_it_does_not() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     api.quota(true);
     let id = task("train", 1);
     rig.start(&id);
@@ -298,10 +301,7 @@ fn pods_that_are_taken_are_lost_and_ends_of_their_own_are_kept() {
 
 #[test]
 fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let mut rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, mut rig) = attached();
     let (kept, taken) = (task("kept", 1), task("taken", 1));
     for id in [&kept, &taken] {
         rig.start(id);
@@ -333,10 +333,7 @@ fn a_new_server_finds_its_pods_and_removes_what_belongs_to_nobody() {
 
 #[test]
 fn a_compute_that_is_detached_takes_everything_of_it_along() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     let id = task("train", 1);
     rig.start(&id);
     rig.wait(
@@ -361,10 +358,7 @@ fn is_waiting(seen: Option<&NodeSeen>) -> bool {
 
 #[test]
 fn a_node_is_one_pod_also_for_the_next_server_and_goes_with_everything() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let mut rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, mut rig) = attached();
     api.answer("POST", "pods", &[500, 599]);
     let first = node(0);
     rig.add(&first);
@@ -390,10 +384,7 @@ fn a_node_is_one_pod_also_for_the_next_server_and_goes_with_everything() {
 
 #[test]
 fn a_node_whose_pod_is_taken_is_under_notice_and_then_gone() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     let by_hand = node(0);
     rig.add(&by_hand);
     rig.wait_node(&by_hand, is_waiting);
@@ -432,10 +423,7 @@ fn a_node_whose_pod_is_taken_is_under_notice_and_then_gone() {
 /// Its times are eleven months away from ours, and more: only spans count.
 #[test]
 fn the_clock_of_the_cluster_may_say_anything() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     let first = node(0);
     rig.add(&first);
     rig.wait_node(&first, is_waiting);
@@ -462,10 +450,7 @@ fn the_clock_of_the_cluster_may_say_anything() {
 
 #[test]
 fn a_node_is_taken_away_with_the_time_that_it_has_and_never_without() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     let (long, none) = (node(0), node(1));
     for (node, by) in [
         (
@@ -493,10 +478,7 @@ fn a_node_is_taken_away_with_the_time_that_it_has_and_never_without() {
 
 #[test]
 fn a_node_whose_image_is_no_image_is_broken_and_says_so() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, rig) = attached();
     let first = node(0);
     rig.add(&first);
     rig.wait_node(&first, is_waiting);
@@ -517,10 +499,7 @@ fn a_node_whose_image_is_no_image_is_broken_and_says_so() {
 
 #[test]
 fn a_task_on_a_node_ends_with_the_node_and_is_found_by_the_next_server() {
-    let api = Api::start();
-    api.node("n1", "4");
-    let mut rig = Rig::new(&api);
-    rig.wait_cluster(|c| c.machines.len() == 1);
+    let (api, mut rig) = attached();
     let first = node(0);
     rig.add(&first);
     rig.wait_node(&first, is_waiting);
