@@ -120,7 +120,7 @@ pub(super) fn batch(report: &Report<'_>, fields: Fields<'_>) -> Built {
     if let Some(Some(id)) = &environment {
         properties.insert("environmentId".into(), id.clone());
     }
-    let scored = code_configuration(&fields);
+    let scored = code_configuration(&fields, true);
     if let Some(configuration) = scored {
         properties.insert("codeConfiguration".into(), configuration);
         if fields.absent("environment") {
@@ -162,11 +162,12 @@ pub(super) fn batch(report: &Report<'_>, fields: Fields<'_>) -> Built {
     }
 }
 
-fn code_configuration(fields: &Fields<'_>) -> Option<Json> {
+/// The folder with the code, and the file in it that has `init()` and `run()`; of batch and of online deployments.
+pub(super) fn code_configuration(fields: &Fields<'_>, code_is_required: bool) -> Option<Json> {
     let section = fields.section("code_configuration")?;
     let mut body = Map::new();
     let code = code(&section, "/properties/codeConfiguration/codeId");
-    if section.absent("code") {
+    if code_is_required && section.absent("code") {
         section.missing("code", "write the folder that holds the scoring script");
     }
     if let Some(code) = code {

@@ -6,11 +6,12 @@
 use super::{
     assets::{environment_of, insert_if, model_of},
     compute::{identity, location},
+    deployment::code_configuration,
     duration::iso8601,
     fields::{Choice, Fields},
     limits,
     load::Built,
-    reference::{code, refer},
+    reference::refer,
     report::Report,
     tree::Value,
 };
@@ -228,7 +229,7 @@ pub(super) fn deployment(fields: Fields<'_>, hinted: Option<&'static str>) -> Bu
     if let Some(Some(id)) = environment_of(&fields, "/properties/environmentId") {
         properties.insert("environmentId".into(), id);
     }
-    if let Some(code) = code_configuration(&fields) {
+    if let Some(code) = code_configuration(&fields, false) {
         properties.insert("codeConfiguration".into(), code);
     }
     if let Some(variables) = fields.variables("environment_variables") {
@@ -267,26 +268,6 @@ pub(super) fn deployment(fields: Fields<'_>, hinted: Option<&'static str>) -> Bu
         body,
         effective: fields.done(DEPLOYMENT_ELSEWHERE),
     }
-}
-
-fn code_configuration(fields: &Fields<'_>) -> Option<Json> {
-    let section = fields.section("code_configuration")?;
-    let mut body = Map::new();
-    if let Some(code) = code(&section, "/properties/codeConfiguration/codeId") {
-        body.insert("codeId".into(), code);
-    }
-    match section.words("scoring_script") {
-        Some(script) => {
-            body.insert("scoringScript".into(), script.text.into());
-        }
-        None if !section.absent("scoring_script") => {}
-        None => section.missing(
-            "scoring_script",
-            "write the file inside code that has init() and run()",
-        ),
-    }
-    fields.show("code_configuration", section.done(&[]));
-    Some(body.into())
 }
 
 fn requests(fields: &Fields<'_>, properties: &mut Map<String, Json>) {
