@@ -35,6 +35,16 @@ def client():
     return MLClient(Token(), SUBSCRIPTION, "default", "default")
 
 
+def signed_in():
+    """A client that has signed in: pipelines want a token that can be read (wire §1)."""
+    from azure.identity import EnvironmentCredential
+
+    os.environ.update(
+        AZURE_AUTHORITY_HOST=URL, AZURE_TENANT_ID="adfs", AZURE_CLIENT_ID="zaffre",
+        AZURE_CLIENT_SECRET=(DATA / "token").read_text().strip())
+    return MLClient(EnvironmentCredential(), SUBSCRIPTION, "default", "default")
+
+
 def done(poller):
     """The result of a long-running operation."""
     return poller.result(timeout=PATIENCE)

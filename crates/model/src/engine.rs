@@ -16,7 +16,8 @@ use std::{
 use crate::{
     batch::Ranges,
     cluster::{Size, Tier},
-    id::{ComputeId, JobId, NodeId, TaskId},
+    document::Kind,
+    id::{ComputeId, JobId, Name, NodeId, TaskId},
     kubernetes::{ClusterKey, ClusterSeen, Place},
     unit::{Bytes, Millis, Resources, Time},
 };
@@ -134,6 +135,23 @@ pub struct OutputSpec {
     pub target: BlobPath,
     /// Whether it is one file instead of a folder.
     pub file: bool,
+    /// The asset that it becomes when the run completes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<Box<Register>>,
+}
+
+/// The asset that an output becomes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// A model or a data asset.
+    pub kind: Kind,
+    /// Azure's word for what it holds: `uri_folder`, `mlflow_model`; nothing is decided by it.
+    pub holds: Box<str>,
+    /// Its name.
+    pub name: Name,
+    /// Its version; `None` is the next one there is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Box<str>>,
 }
 
 /// A model beside the task.

@@ -391,6 +391,10 @@ impl RunSpec {
             Work::Command | Work::Batch(_) => false,
         }
     }
+    /// Whether an output of it becomes an asset.
+    pub fn registers(&self) -> bool {
+        self.task.outputs.values().any(|o| o.register.is_some())
+    }
 }
 
 impl RunRecord {

@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     batch::{BatchSpec, Progress, Ranges},
-    engine::TaskSpec,
+    engine::{BlobPath, Register, TaskSpec},
     family::{Family, Part, PipelineSpec, SweepSpec},
-    id::{ComputeId, JobId},
+    id::{ComputeId, JobId, Name},
     kubernetes::Place,
     unit::{Attempt, Millis, Time},
     why::Why,
@@ -166,6 +166,22 @@ pub struct RunRecord {
     /// Its children, if it is a pipeline or a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Box<Family>>,
+    /// The assets that its outputs have become, `name/version` by output.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registered: BTreeMap<Box<str>, Name>,
+}
+
+/// An output of a run that becomes an asset.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration<'a> {
+    /// The run that has made it.
+    pub job: &'a JobId,
+    /// As what.
+    pub register: &'a Register,
+    /// Where it is.
+    pub place: &'a BlobPath,
+    /// Whether it is one file.
+    pub file: bool,
 }
 
 /// What a batch run that ended leaves to one that resumes it (`zaffre batch-endpoint invoke --resume-from`).

@@ -375,8 +375,12 @@ fn trial(
         model::BlobPath::new(&text).unwrap_or_else(|| path.clone())
     };
     task.artifacts = named(&task.artifacts);
-    for OutputSpec { target, .. } in task.outputs.values_mut() {
+    for OutputSpec {
+        target, register, ..
+    } in task.outputs.values_mut()
+    {
         *target = named(target);
+        *register = None; // the sweep registers what its best trial has made
     }
     // What a pipeline bound to the sweep is for its trials.
     for (name, input) in &sweep.task.inputs {

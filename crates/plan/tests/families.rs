@@ -18,7 +18,7 @@ use fake::{Behaviour, drive::Server, make};
 use model::{
     Command, Declared, Event, Exit, JobId, Kind, Millis, Outcome, Part, PipelineSpec, Real,
     RunEvent, RunSpec, StepSpec, SweepSpec, Tier, Time, Work,
-    engine::OutputSpec,
+    engine::{OutputSpec, Register},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 use std::{
@@ -96,9 +96,19 @@ impl Sim {
         }));
         let mut task = (*run.task).clone();
         let target = make::path(&format!("blobs/{job}/o"));
+        let asset = self.draw.below(12);
         let output = OutputSpec {
             target,
             file: false,
+            register: (asset < 4).then(|| {
+                let version = 1 + self.draw.below(60);
+                Box::new(Register {
+                    kind: Kind::Data,
+                    holds: "uri_folder".into(),
+                    name: format!("a{}", asset % 2).as_str().into(),
+                    version: (asset == 3).then(|| version.to_string().into()),
+                })
+            }),
         };
         task.outputs.insert("o".into(), output);
         run.task = Arc::new(task);

@@ -540,6 +540,7 @@ fn ended(run: &RunSpec, state: RunState) -> Arc<RunRecord> {
         given: 0,
         kept: None,
         family: None,
+        registered: Default::default(),
     })
 }
 

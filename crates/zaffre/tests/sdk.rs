@@ -143,6 +143,11 @@ fn workspaces_datastores_computes_and_endpoints_have_their_classes() {
     program("resources.py", &["--folder", &folder], &[]);
 }
 
+#[test]
+fn outputs_with_a_name_become_assets_of_the_sdk() {
+    program("outputs.py", &[], &[]);
+}
+
 macro_rules! flows {
     ($($test:ident: $flow:literal,)*) => {
         $(#[test]

@@ -1,14 +1,14 @@
 //! The verbs of pipelines and sweeps.
 //!
-//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [print=FINGERPRINT]` and how it
-//!   behaves: collected until `pipeline NAME [stop] [rerun]` submits them;
+//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [asset=NAME[:VERSION]]
+//!   [print=FINGERPRINT]` and how it behaves: collected until `pipeline NAME [stop] [rerun]` submits them;
 //! * `sweep NAME on COMPUTE total=N at=N by=grid|random|sobol|bayesian [bandit=|median|truncation=] [interval=] [delay=]`;
 //! * `report TRIAL VALUE`, `family NAME`.
 
 use super::*;
 use model::{
     Part, PipelineSpec, Real, RunSpec, StepSpec, SweepSpec, Work,
-    engine::OutputSpec,
+    engine::{OutputSpec, Register},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -37,9 +37,22 @@ impl Story {
         let mut task = (*run.task).clone();
         for output in options.0.get("out").into_iter().flat_map(|o| o.split(',')) {
             let target = make::path(&format!("blobs/{job}/{output}"));
+            let asset = options.0.get("asset").map(|asset| {
+                let (name, version) = match asset.split_once(':') {
+                    Some((name, version)) => (name, Some(version.into())),
+                    None => (*asset, None),
+                };
+                Box::new(Register {
+                    kind: Kind::Data,
+                    holds: "uri_folder".into(),
+                    name: name.into(),
+                    version,
+                })
+            });
             let output = OutputSpec {
                 target,
                 file: false,
+                register: asset,
             };
             let name = options.0.get("out").and_then(|o| o.split(',').next());
             task.outputs.insert(name.unwrap_or("o").into(), output);

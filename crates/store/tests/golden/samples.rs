@@ -65,6 +65,7 @@ fn task_spec(program: Program) -> Arc<TaskSpec> {
     let output = OutputSpec {
         target: path("data/out"),
         file: false,
+        register: None,
     };
     Arc::new(TaskSpec {
         program,
@@ -273,6 +274,7 @@ fn record() -> RunRecord {
             header: Some("a,b".into()),
         }),
         family: None,
+        registered: BTreeMap::new(),
     }
 }
 

@@ -15,11 +15,14 @@ use crate::{
     places::Places,
 };
 use model::{
-    BlobPath, JobId, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
-    engine::{DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program},
+    BlobPath, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
+    engine::{DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program, Register},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The device name of graphics processors.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -190,6 +193,34 @@ fn agrees(field: &Field<'_>, port: PortType, asset: Option<DataType>) -> Result<
     }
 }
 
+/// What an output becomes. A version that is there is refused now; one that is made while the job runs makes the job fail
+/// (`plan::register`).
+fn register(links: &Links<'_>, field: &Field<'_>, asset: &job::Asset) -> Result<Register, Invalid> {
+    let (kind, what) = if asset.holds.ends_with("_model") {
+        (Kind::Model, "model")
+    } else {
+        (Kind::Data, "data asset")
+    };
+    if let Some(version) = &asset.version {
+        let path = format!("{}/{version}", asset.name);
+        let key = DocKey::new(links.places.workspace(), kind, path.as_str());
+        if (links.look)(&key).is_some() {
+            let place = field.get("assetVersion");
+            return Err(Invalid::conflict(
+                place.path(),
+                format!("{what} {}:{version} exists already", asset.name),
+            )
+            .hint("give another version, or none for the next one"));
+        }
+    }
+    Ok(Register {
+        kind,
+        holds: asset.holds.into(),
+        name: asset.name.as_str().into(),
+        version: asset.version.as_deref().map(Into::into),
+    })
+}
+
 pub(super) fn outputs(
     links: &Links<'_>,
     field: &Field<'_>,
@@ -197,7 +228,21 @@ pub(super) fn outputs(
     id: &JobId,
 ) -> Result<BTreeMap<Box<str>, OutputSpec>, Invalid> {
     let mut out = BTreeMap::new();
-    for (name, Output { uri, kind }) in declared {
+    let mut pinned = BTreeSet::new();
+    for (name, Output { uri, kind, asset }) in declared {
+        let register = match asset {
+            Some(asset) => Some(Box::new(register(links, &field.get(name), asset)?)),
+            None => None,
+        };
+        if let Some(register) = &register
+            && let Some(version) = &register.version
+            && !pinned.insert((register.kind, register.name.clone(), version.clone()))
+        {
+            return Err(field.get(name).get("assetVersion").refuse(format!(
+                "is {version}, and another output of the job is to be {}:{version}",
+                register.name
+            )));
+        }
         let place = field.get(name).get("uri");
         let target = match uri {
             Some(uri) => links.target(&place, uri)?,
@@ -208,6 +253,7 @@ pub(super) fn outputs(
             OutputSpec {
                 target,
                 file: *kind == PortType::File,
+                register,
             },
         );
     }

@@ -159,9 +159,18 @@ impl Job<'_> {
                     fill(&mut output, "uri", json!(uri));
                 }
             }
+            if let Some((asset, version)) = self.registered(&name) {
+                output.insert("assetName".into(), json!(asset));
+                output.insert("assetVersion".into(), json!(version));
+            }
             out.insert(name, Value::Object(output));
         }
         out
+    }
+    /// Name and version of the asset that an output has become.
+    pub(super) fn registered(&self, output: &str) -> Option<(&str, &str)> {
+        let asset = self.run?.registered.get(output)?;
+        asset.as_str().rsplit_once('/')
     }
 }
 

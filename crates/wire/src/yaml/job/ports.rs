@@ -226,10 +226,6 @@ pub(in super::super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
             }
             if let Some(name) = inner.name("name", |name| check_asset("asset", name)) {
                 body.insert("assetName".into(), name.text.into());
-                let path = inner.path_of("name");
-                inner
-                    .report
-                    .unsupported(format!("{path} (registering an output)"));
             }
             if let Some(path) = output_path(&inner) {
                 body.insert("uri".into(), path);

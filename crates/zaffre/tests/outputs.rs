@@ -1,0 +1,173 @@
+//! What becomes of the outputs of jobs: assets, places that the user names, modes.
+
+mod support;
+
+use serde_json::Value;
+use std::{fs, time::Duration};
+use support::{Server, repository, write};
+
+const LONG: Duration = Duration::from_secs(120);
+
+fn with_cluster(server: &Server) {
+    let cluster = repository().join("examples/hello/cluster.yml");
+    let cluster = cluster.display().to_string();
+    server.ok(&["compute", "create", "-f", &cluster, "-o", "none"]);
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A command job's file.
+fn command(server: &Server, name: &str, command: &str, rest: &str) -> String {
+    let text = format!(
+        "type: command\ncommand: >-\n  {command}\nenvironment:\n  image: library/python:latest\n\
+         compute: azureml:cpu-cluster\n{rest}"
+    );
+    write(&server.folder, name, &text);
+    server.folder.join(name).display().to_string()
+}
+
+fn show(server: &Server, kind: &str, name: &str, version: &str) -> Value {
+    json(&server.ok(&[kind, "show", "-n", name, "-v", version, "-o", "json"]))
+}
+
+fn versions(server: &Server, kind: &str, name: &str) -> Vec<String> {
+    let all = json(&server.ok(&[kind, "list", "-n", name, "-o", "json"]));
+    let all = all.as_array().unwrap().iter();
+    let mut all: Vec<String> = all
+        .map(|v| v["version"].as_str().unwrap().to_owned())
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_output_with_a_name_becomes_the_next_version_of_an_asset_once() {
+    let mut server = Server::start();
+    with_cluster(&server);
+    let file = command(
+        &server,
+        "train.yml",
+        "echo ${{inputs.n}} > ${{outputs.rows}}/n && mkdir -p ${{outputs.model}} && echo w > ${{outputs.model}}/MLmodel && \
+         echo one > ${{outputs.one}} && exit ${{inputs.code}}",
+        "inputs:\n  n: 1\n  code: 0\noutputs:\n  rows:\n    name: rows\n  model:\n    type: mlflow_model\n    name: clf\n\
+         \x20   version: \"7\"\n  one:\n    type: uri_file\n    name: one\n    mode: upload\n  plain: {}\n",
+    );
+    server.ok(&["job", "create", "-f", &file, "-n", "first", "--stream"]);
+    let rows = show(&server, "data", "rows", "1");
+    assert_eq!(rows["type"], "uri_folder");
+    let path = rows["path"].as_str().unwrap();
+    assert!(
+        path.ends_with("/datastores/workspaceblobstore/paths/azureml/first/rows/"),
+        "{path}"
+    );
+    let model = show(&server, "model", "clf", "7");
+    assert_eq!(model["type"], "mlflow_model");
+    assert_eq!(model["job_name"], "first", "{model}");
+    let one = show(&server, "data", "one", "1");
+    assert_eq!(one["type"], "uri_file");
+    let job = json(&server.ok(&["job", "show", "-n", "first", "-o", "json"]));
+    let shown = &job["outputs"]["rows"];
+    assert_eq!(
+        (&shown["asset_name"], &shown["asset_version"]),
+        (&"rows".into(), &"1".into()),
+        "{job}"
+    );
+    assert_eq!(job["outputs"]["plain"]["asset_name"], Value::Null);
+
+    // What is registered is fetched as every other output is.
+    server.ok(&["job", "download", "-n", "first", "--all", "-p", "got"]);
+    let got = server.folder.join("got/named-outputs");
+    assert_eq!(fs::read_to_string(got.join("rows/n")).unwrap(), "1\n");
+    assert_eq!(
+        fs::read_to_string(got.join("model/MLmodel")).unwrap(),
+        "w\n"
+    );
+    assert_eq!(fs::read_to_string(got.join("one/one")).unwrap(), "one\n");
+
+    // A version that is there is refused at once, and nothing runs.
+    let said = server.run(&["job", "create", "-f", &file, "-n", "second"]);
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.status.success(), "{text}");
+    assert!(text.contains("model clf:7 exists already"), "{text}");
+
+    // A failed job registers nothing.
+    let failed = server.run(&[
+        "job",
+        "create",
+        "-f",
+        &file,
+        "-n",
+        "third",
+        "--stream",
+        "--set",
+        "inputs.code=3",
+        "--set",
+        "outputs.model.version=8",
+    ]);
+    assert!(!failed.status.success());
+    assert_eq!(versions(&server, "data", "rows"), ["1"]);
+    assert_eq!(versions(&server, "model", "clf"), ["7"]);
+
+    // A version that somebody makes while the job runs makes it fail; none of its outputs is registered.
+    let gate = server.folder.join("go");
+    let slow = command(
+        &server,
+        "slow.yml",
+        &format!(
+            "echo 2 > ${{{{outputs.rows}}}}/n && while [ ! -e {} ]; do sleep 0.1; done",
+            gate.display()
+        ),
+        "outputs:\n  more:\n    name: more\n  rows:\n    name: rows\n    version: \"2\"\n",
+    );
+    server.ok(&["job", "create", "-f", &slow, "-n", "fourth"]);
+    server.wait("the job runs", LONG, |s| {
+        s.value(&["job", "show", "-n", "fourth"], "status") == "Running"
+    });
+    fs::create_dir(server.folder.join("mine")).unwrap();
+    write(&server.folder.join("mine"), "n", "mine");
+    write(
+        &server.folder,
+        "rows.yml",
+        "name: rows\nversion: 2\ntype: uri_folder\npath: ./mine\n",
+    );
+    server.ok(&["data", "create", "-f", "rows.yml", "-o", "none"]);
+    // Across a kill of the server, which is the harder way.
+    server.kill();
+    server.restart();
+    fs::write(gate, "").unwrap();
+    server.wait("the job ends", LONG, |s| {
+        s.value(&["job", "show", "-n", "fourth"], "status") == "Failed"
+    });
+    let why = server.ok(&["job", "explain", "-n", "fourth"]);
+    assert!(
+        why.contains(
+            "output rows is kept and has not become data asset rows:2: that version is there"
+        ),
+        "{why}"
+    );
+    assert!(
+        !server
+            .run(&["data", "show", "-n", "more", "-v", "1"])
+            .status
+            .success()
+    );
+
+    // Without a version: the next one.
+    server.ok(&[
+        "job",
+        "create",
+        "-f",
+        &file,
+        "-n",
+        "fifth",
+        "--stream",
+        "--set",
+        "inputs.n=5",
+        "--set",
+        "outputs.model.version=9",
+    ]);
+    assert_eq!(versions(&server, "data", "rows"), ["1", "2", "3"]);
+    server.stop();
+}
