@@ -138,6 +138,9 @@ pub struct OutputSpec {
     /// The asset that it becomes when the run completes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register: Option<Box<Register>>,
+    /// The address that the task gets instead of a path (`direct`): it writes to `target` itself, and nothing is put there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Box<str>>,
 }
 
 /// The asset that an output becomes.

@@ -376,10 +376,16 @@ fn trial(
     };
     task.artifacts = named(&task.artifacts);
     for OutputSpec {
-        target, register, ..
+        target,
+        register,
+        address,
+        ..
     } in task.outputs.values_mut()
     {
         *target = named(target);
+        *address = address
+            .as_ref()
+            .map(|a| a.replace(TRIAL, job.name()).into());
         *register = None; // the sweep registers what its best trial has made
     }
     // What a pipeline bound to the sweep is for its trials.

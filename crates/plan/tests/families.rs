@@ -100,6 +100,7 @@ impl Sim {
         let output = OutputSpec {
             target,
             file: false,
+            address: None,
             register: (asset < 4).then(|| {
                 let version = 1 + self.draw.below(60);
                 Box::new(Register {

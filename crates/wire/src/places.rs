@@ -214,15 +214,25 @@ impl Places {
     /// The long `azureml://` address of a blob of a datastore; a folder gets a slash at its end.
     pub fn uri(&self, path: &BlobPath, end: End) -> Option<String> {
         let (datastore, inner) = self.datastore_of(path)?;
+        Some(self.long(datastore, inner, end))
+    }
+
+    /// The long address of a path in the container of an attached datastore.
+    pub fn uri_in(&self, datastore: &str, path: &BlobPath, end: End) -> String {
+        let inner = path.as_str()[path.container().len()..].trim_start_matches('/');
+        self.long(datastore, inner, end)
+    }
+
+    fn long(&self, datastore: &str, inner: &str, end: End) -> String {
         let w = &self.workspace;
         let slash = match end {
             End::Folder if !inner.is_empty() => "/",
             End::Folder | End::File => "",
         };
-        Some(format!(
+        format!(
             "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{inner}{slash}",
             w.subscription, w.group, w.name
-        ))
+        )
     }
 
     /// What an address means (P2).

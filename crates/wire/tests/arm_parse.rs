@@ -466,11 +466,6 @@ fn a_command_job_keeps_its_rules() {
         ),
         (
             p("outputs"),
-            json!({"b": {"jobOutputType": "uri_folder", "mode": "Direct"}}),
-            "Direct, which is not built yet",
-        ),
-        (
-            p("outputs"),
             json!({"b": {"jobOutputType": "uri_folder", "assetName": "a b"}}),
             "data name `a b` holds ` `",
         ),

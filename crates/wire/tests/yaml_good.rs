@@ -604,7 +604,6 @@ fn what_is_not_built_yet_is_named_and_loads() {
             "services.s (interactive services)",
         ),
         ("distribution: {type: ray}", "distribution.type ray"),
-        ("outputs: {m: {mode: direct}}", "outputs.m.mode direct"),
         (
             "inputs: {m: {path: ./x, mode: rw_mount}}",
             "inputs.m.mode other than ro_mount, download and direct",

@@ -171,3 +171,72 @@ fn an_output_with_a_name_becomes_the_next_version_of_an_asset_once() {
     assert_eq!(versions(&server, "data", "rows"), ["1", "2", "3"]);
     server.stop();
 }
+
+/// What a job does with an address: it asks who it is, gets a signature for the datastore, and reads and writes blobs there.
+const DIRECT: &str = r#"
+import json, os, ssl, sys, urllib.parse, urllib.request as r
+env = os.environ
+trust = ssl.create_default_context(cafile=env["REQUESTS_CA_BUNDLE"])
+url = env["ARM_CLOUD_METADATA_URL"][:-len("/metadata/endpoints")]
+def ask(at, method="GET", body=None, **headers):
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return r.urlopen(r.Request(at, body, headers, method=method), context=trust).read()
+me = json.loads(ask(env["IDENTITY_ENDPOINT"] + "?api-version=2019-08-01&resource=" + url, X_IDENTITY_HEADER=env["IDENTITY_HEADER"]))
+token = {"Authorization": "Bearer " + me["access_token"]}
+def blob(address):
+    scope, rest = address[len("azureml://"):].split("/datastores/")
+    name, path = rest.split("/paths/")
+    words = scope.split("/")
+    store = f"{url}/subscriptions/{words[1]}/resourceGroups/{words[3]}/providers/Microsoft.MachineLearningServices/workspaces/{words[5]}/datastores/{name}"
+    p = json.loads(ask(store, **token))["properties"]
+    sas = json.loads(ask(store + "/listSecrets", "POST", b"{}", **token))["sasToken"]
+    return f"https://{p['accountName']}.blob.{p['endpoint']}/{p['containerName']}/{urllib.parse.quote(path)}", sas
+source, target = sys.argv[1:]
+assert env["AZURE_ML_INPUT_in"] == source and env["AZURE_ML_OUTPUT_out"] == target, env
+at, sas = blob(source)
+text = ask(f"{at}n?{sas}")
+at, sas = blob(target)
+ask(f"{at}copy?{sas}", "PUT", text.upper(), x_ms_blob_type="BlockBlob")
+print("reads", source, "writes", target)
+"#;
+
+#[test]
+fn a_direct_input_and_output_are_addresses_that_the_job_can_use() {
+    let server = Server::start();
+    with_cluster(&server);
+    fs::create_dir(server.folder.join("rows")).unwrap();
+    write(&server.folder.join("rows"), "n", "seven");
+    let data = "name: rows\nversion: 1\ntype: uri_folder\npath: ./rows\n";
+    write(&server.folder, "rows.yml", data);
+    server.ok(&["data", "create", "-f", "rows.yml", "-o", "none"]);
+    fs::create_dir(server.folder.join("src")).unwrap();
+    write(&server.folder.join("src"), "direct.py", DIRECT);
+    let ports = "code: ./src\ninputs:\n  in:\n    type: uri_folder\n    path: azureml:rows:1\n    mode: direct\noutputs:\n\
+        \x20 out:\n    mode: direct\n    name: shouted\n";
+    let file = command(
+        &server,
+        "direct.yml",
+        "python direct.py ${{inputs.in}} ${{outputs.out}}",
+        ports,
+    );
+    let log = server.ok(&["job", "create", "-f", &file, "-n", "direct", "--stream"]);
+    assert!(log.contains("output out: direct, its address"), "{log}");
+    let at = show(&server, "data", "shouted", "1");
+    assert!(
+        log.contains(&format!("writes {}", at["path"].as_str().unwrap())),
+        "{log}"
+    );
+    server.ok(&[
+        "job",
+        "download",
+        "-n",
+        "direct",
+        "--output-name",
+        "out",
+        "-p",
+        "got",
+    ]);
+    let got = server.folder.join("got/named-outputs/out/copy");
+    assert_eq!(fs::read_to_string(got).unwrap(), "SEVEN");
+    server.stop();
+}

@@ -168,8 +168,12 @@ impl Site {
                     .map_err(|e| fail(kept, e))?; // S3
             }
         }
-        let mut outputs = Vec::new();
+        let mut outputs: Vec<(String, OsString)> = Vec::new();
         for output in &order.outputs {
+            if let Some(address) = &output.address {
+                outputs.push((output.name.clone(), address.into()));
+                continue;
+            }
             let path = output_path(&folder, output);
             let parent = if output.file {
                 path.parent().expect("it lies below the task's folder")
@@ -177,7 +181,7 @@ impl Site {
                 &path
             };
             own_folder(parent, user).map_err(|e| fail(&format!("output {}", output.name), e))?;
-            outputs.push((output.name.clone(), path));
+            outputs.push((output.name.clone(), path.into()));
         }
         let shown = order
             .model
@@ -377,6 +381,9 @@ impl Site {
     pub fn deliver(&self, scratch: &Path) -> Vec<String> {
         let mut notes = Vec::new();
         for output in &self.order.outputs {
+            if output.address.is_some() {
+                continue;
+            }
             let from = output_path(&self.folder, output);
             let mut copy = Copy {
                 owner: None,
@@ -535,7 +542,7 @@ fn bring(
 fn substitute(
     line: &str,
     inputs: &[(String, OsString)],
-    outputs: &[(String, PathBuf)],
+    outputs: &[(String, OsString)],
 ) -> Result<String, String> {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -578,7 +585,7 @@ fn variables(
     order: &Order,
     folder: &Path,
     inputs: &[(String, OsString)],
-    outputs: &[(String, PathBuf)],
+    outputs: &[(String, OsString)],
     config: &NodeConfig,
 ) -> Vec<(OsString, OsString)> {
     let mut out: Vec<(OsString, OsString)> = Vec::new();
@@ -632,7 +639,7 @@ fn variables(
         set(&format!("AZURE_ML_INPUT_{name}"), value.clone());
     }
     for (name, value) in outputs {
-        set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone().into());
+        set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone());
     }
     out
 }
@@ -748,7 +755,7 @@ mod tests {
     #[test]
     fn expressions_become_paths_and_unknown_ones_are_named() {
         let inputs = [("data".to_owned(), OsString::from("/d"))];
-        let outputs = [("model".to_owned(), PathBuf::from("/m"))];
+        let outputs = [("model".to_owned(), OsString::from("/m"))];
         let line = "cp ${{inputs.data}}/x ${{ outputs.model }} $HOME ${X}";
         assert_eq!(
             substitute(line, &inputs, &outputs).unwrap(),

@@ -53,6 +53,7 @@ impl Story {
                 target,
                 file: false,
                 register: asset,
+                address: None,
             };
             let name = options.0.get("out").and_then(|o| o.split(',').next());
             task.outputs.insert(name.unwrap_or("o").into(), output);

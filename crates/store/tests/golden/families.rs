@@ -188,6 +188,7 @@ fn registering() -> RunSpec {
     let mut run = with(Work::Command, None);
     let mut task = (*run.task).clone();
     for output in task.outputs.values_mut() {
+        output.address = Some("azureml://datastores/d/paths/out/".into());
         output.register = Some(Box::new(Register {
             kind: Kind::Data,
             holds: "uri_folder".into(),

@@ -66,6 +66,7 @@ fn task_spec(program: Program) -> Arc<TaskSpec> {
         target: path("data/out"),
         file: false,
         register: None,
+        address: None,
     };
     Arc::new(TaskSpec {
         program,

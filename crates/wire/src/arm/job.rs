@@ -66,8 +66,19 @@ pub struct Output {
     pub uri: Option<String>,
     /// What it is.
     pub kind: PortType,
+    /// How it is written.
+    pub mode: OutputMode,
     /// The asset that it becomes.
     pub asset: Option<Asset>,
+}
+
+/// How an output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// The task writes to a path, and what is there is kept: `ReadWriteMount` and `Upload` are the same here.
+    Kept,
+    /// The task gets the address and writes there itself.
+    Direct,
 }
 
 /// The asset that an output becomes when its job completes.
@@ -430,17 +441,13 @@ fn output(field: &Field<'_>) -> Result<Output, Invalid> {
         return Err(kind.refuse("of an output is not literal"));
     }
     let mode = field.get("mode");
-    if mode.choice(&[
-        ("ReadWriteMount", true),
-        ("Upload", true),
-        ("Direct", false),
-    ])? == Some(false)
-    {
-        return Err(
-            mode.unsupported("is Direct, which is not built yet; Upload and ReadWriteMount are")
-        );
-    }
+    let mode = mode.choice(&[
+        ("ReadWriteMount", OutputMode::Kept),
+        ("Upload", OutputMode::Kept),
+        ("Direct", OutputMode::Direct),
+    ])?;
     Ok(Output {
+        mode: mode.unwrap_or(OutputMode::Kept),
         asset: asset(field, &kind, found)?,
         uri: field
             .get("uri")

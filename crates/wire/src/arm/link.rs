@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     names::{self, Reference, is_reference, shown},
-    places::{ARTIFACTSTORE, BLOBSTORE, Place, Places, inside},
+    places::{ARTIFACTSTORE, BLOBSTORE, End, Place, Places, inside},
     view::history::output_of_asset,
 };
 use model::{
@@ -71,6 +71,23 @@ pub struct Found {
     pub path: BlobPath,
     /// What the asset says it is, when an asset was on the way.
     pub kind: Option<DataType>,
+    /// The attached datastore that it lies in.
+    pub datastore: Option<Box<str>>,
+    /// The address that led here at last.
+    pub text: String,
+}
+
+impl Found {
+    /// The address that says it best: the long one of its datastore, else the one that led here (`https://…`).
+    pub fn address(&self, places: &Places, end: End) -> String {
+        match &self.datastore {
+            Some(name) => places.uri_in(name, &self.path, end),
+            None => {
+                let long = places.uri(&self.path, end);
+                long.unwrap_or_else(|| self.text.clone())
+            }
+        }
+    }
 }
 
 /// A model at the end of its address.
@@ -227,11 +244,10 @@ impl<'a> Links<'a> {
             .places
             .locate(text)
             .map_err(|e| field.refuse(format!("cannot be used: {e}")))?;
-        let Place::Attached { datastore, path } = place else {
-            return Ok(place);
-        };
-        self.attached(field, &datastore)?;
-        Ok(Place::Blob(path))
+        if let Place::Attached { datastore, .. } = &place {
+            self.attached(field, datastore)?;
+        }
+        Ok(place)
     }
 
     /// A datastore that was attached is there, and of a kind whose files are reached.
@@ -272,10 +288,20 @@ impl<'a> Links<'a> {
         let mut found_kind = None;
         for _ in 0..MAX_STEPS {
             match self.locate(field, &text)? {
-                Place::Blob(path) | Place::Attached { path, .. } => {
+                Place::Blob(path) => {
                     return Ok(Found {
                         path,
                         kind: found_kind,
+                        datastore: None,
+                        text,
+                    });
+                }
+                Place::Attached { datastore, path } => {
+                    return Ok(Found {
+                        path,
+                        kind: found_kind,
+                        datastore: Some(datastore.into()),
+                        text,
                     });
                 }
                 Place::Asset { kind: said, path } => {
@@ -311,6 +337,8 @@ impl<'a> Links<'a> {
                             path: inside(&folder, &path)
                                 .map_err(|e| field.refuse(format!("cannot be used: {e}")))?,
                             kind: found_kind,
+                            datastore: None,
+                            text,
                         });
                     }
                     OutputPlace::Named(uri) => {

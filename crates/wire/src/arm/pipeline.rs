@@ -353,7 +353,7 @@ impl Builder<'_> {
             );
         }
         let job = step_of(parent.id, node.key);
-        let inputs = self.inputs(parent, node, &decl, known)?;
+        let inputs = self.inputs(parent, node, &decl, known, links)?;
         let (outputs, exports) = outputs(parent, node, &decl, links)?;
         let varied = node.place.get("search_space").entries()?;
         let varied = varied.into_iter().map(|(name, _)| name);
@@ -456,6 +456,7 @@ impl Builder<'_> {
         node: &Node<'_>,
         decl: &Spec,
         known: &BTreeMap<Box<str>, Known>,
+        links: &Links<'_>,
     ) -> Result<Inputs, Invalid> {
         // What a sweep varies comes from its search space.
         let varied = node.place.get("search_space").entries()?;
@@ -531,7 +532,17 @@ impl Builder<'_> {
                         map.insert("mode".into(), json!(mode));
                     }
                     out.document.insert(name.to_string(), entry);
-                    out.bind(name, Source::Parent(outer.clone()), mode, &given.place)?;
+                    let source = match (declared, mode) {
+                        // where it lies is known now
+                        (Input::At { uri, kind, .. }, Some("Direct")) => {
+                            let asset = resolve::asset_of(*kind);
+                            let found = links.source(&sent.get("uri"), uri, asset)?;
+                            let address = found.address(links.places, resolve::end(*kind));
+                            Source::Value(InputSpec::Literal(address.into()))
+                        }
+                        _ => Source::Parent(outer.clone()),
+                    };
+                    out.bind(name, source, mode, &given.place)?;
                     let identity = parent.identities.get(outer).cloned().unwrap_or_default();
                     out.identities.insert(name.clone(), identity);
                 }
@@ -595,9 +606,9 @@ impl Inputs {
     ) -> Result<(), Invalid> {
         let way = match mode {
             Some("Download") => Way::Copy,
-            Some("Direct") => {
+            Some("Direct") if matches!(source, Source::Step { .. }) => {
                 return Err(place.unsupported(
-                    "is bound with mode Direct, which is not built yet; ReadOnlyMount and Download are",
+                    "is the output of a step, bound with mode Direct, which is not built yet; ReadOnlyMount and Download are",
                 ));
             }
             _ => Way::Mount,

@@ -7,12 +7,12 @@ use super::{
     Invalid,
     asset::DataType,
     field::Field,
-    job::{self, Command, Input, Mode, Output, PortType},
+    job::{self, Command, Input, Mode, Output, OutputMode, PortType},
     link::{Compute, Links, Look},
 };
 use crate::{
     names::{self, check_job, shown},
-    places::Places,
+    places::{End, Places},
 };
 use model::{
     BlobPath, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
@@ -154,16 +154,18 @@ pub(super) fn inputs(
         let spec = match input {
             Input::Literal(text) => InputSpec::Literal(text.as_str().into()),
             Input::At { uri, kind, mode } => {
-                let asset = match kind {
-                    PortType::Model => names::Kind::Model,
-                    PortType::Literal | PortType::File | PortType::Folder | PortType::Table => {
-                        names::Kind::Data
-                    }
-                };
-                let found = links.source(&place, uri, asset)?;
+                let found = links.source(&place, uri, asset_of(*kind))?;
                 agrees(&place, *kind, found.kind)?;
                 match mode {
-                    Mode::Direct => InputSpec::Literal(uri.as_str().into()),
+                    Mode::Direct => {
+                        // as it was written when that is an address of the storage itself
+                        let own = uri.starts_with("https://") || uri.starts_with("http://");
+                        let address = match own {
+                            true => uri.clone(),
+                            false => found.address(links.places, end(*kind)),
+                        };
+                        InputSpec::Literal(address.into())
+                    }
                     Mode::Mount => InputSpec::Path {
                         source: found.path,
                         copy: false,
@@ -178,6 +180,24 @@ pub(super) fn inputs(
         out.insert(name.clone(), spec);
     }
     Ok(out)
+}
+
+/// The kind of asset that an input of this type names.
+pub(super) fn asset_of(port: PortType) -> names::Kind {
+    match port {
+        PortType::Model => names::Kind::Model,
+        PortType::Literal | PortType::File | PortType::Folder | PortType::Table => {
+            names::Kind::Data
+        }
+    }
+}
+
+/// How the address of something of this type ends.
+pub(super) fn end(port: PortType) -> End {
+    match port {
+        PortType::File => End::File,
+        PortType::Folder | PortType::Table | PortType::Model | PortType::Literal => End::Folder,
+    }
 }
 
 /// A file is no folder: an asset of the other kind under an input is a mistake better told now.
@@ -229,7 +249,13 @@ pub(super) fn outputs(
 ) -> Result<BTreeMap<Box<str>, OutputSpec>, Invalid> {
     let mut out = BTreeMap::new();
     let mut pinned = BTreeSet::new();
-    for (name, Output { uri, kind, asset }) in declared {
+    for (name, output) in declared {
+        let Output {
+            uri,
+            kind,
+            mode,
+            asset,
+        } = output;
         let register = match asset {
             Some(asset) => Some(Box::new(register(links, &field.get(name), asset)?)),
             None => None,
@@ -248,12 +274,17 @@ pub(super) fn outputs(
             Some(uri) => links.target(&place, uri)?,
             None => run_path(id, links.places.output(id.name(), name))?,
         };
+        let address = match mode {
+            OutputMode::Kept => None,
+            OutputMode::Direct => links.places.uri(&target, end(*kind)).map(Into::into),
+        };
         out.insert(
             name.clone(),
             OutputSpec {
                 target,
                 file: *kind == PortType::File,
                 register,
+                address,
             },
         );
     }
