@@ -99,7 +99,7 @@ pub fn order(
         outputs.push(Output {
             name: name.to_string(),
             address: output.address.as_ref().map(ToString::to_string),
-            target: local(blobs, &format!("output {name}"), &output.target)?,
+            target: local(blobs, &format!("output {name}"), output.kept())?,
             file: output.file,
         });
     }
@@ -177,8 +177,14 @@ fn way(copy: bool, given: &Given<'_>) -> &'static str {
 }
 
 /// What becomes of an output: a mount is a folder of the task's own too, and the log says so.
-fn way_out(output: &OutputSpec, given: &Given<'_>) -> &'static str {
-    match (&output.address, given.mirror.is_some()) {
+fn way_out(output: &OutputSpec, given: &Given<'_>) -> String {
+    if let Some(remote) = output.sent() {
+        return format!(
+            "a folder of the task's own, sent to datastore {} when the job has done its work",
+            remote.datastore
+        );
+    }
+    let way = match (&output.address, given.mirror.is_some()) {
         (Some(_), _) => "direct, its address; nothing is copied, the task writes there itself",
         (None, true) => {
             "a folder of the task's own in the pod, copied to where it belongs when the task ends"
@@ -186,7 +192,8 @@ fn way_out(output: &OutputSpec, given: &Given<'_>) -> &'static str {
         (None, false) => {
             "a folder of the task's own, copied to where it belongs when the task ends"
         }
-    }
+    };
+    way.to_owned()
 }
 
 /// Lines about devices that were granted and have no hardware behind them.

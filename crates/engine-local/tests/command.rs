@@ -56,6 +56,7 @@ fn inputs_outputs_and_variables_are_where_they_are_said_to_be() {
         file,
         register: None,
         address: None,
+        remote: None,
     };
     spec.outputs
         .insert("result".into(), target("out/result", false));

@@ -141,6 +141,29 @@ pub struct OutputSpec {
     /// The address that the task gets instead of a path (`direct`): it writes to `target` itself, and nothing is put there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Box<str>>,
+    /// The attached datastore that `target` belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Box<Remote>>,
+}
+
+/// An attached datastore, as the place of an output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// Its name.
+    pub datastore: Box<str>,
+    /// Where the output is kept until it is sent there, which is when the run has done its work.
+    pub staged: BlobPath,
+}
+
+impl OutputSpec {
+    /// Where its content is put when the task ends.
+    pub fn kept(&self) -> &BlobPath {
+        self.remote.as_ref().map_or(&self.target, |r| &r.staged)
+    }
+    /// The attached datastore that its content is to be sent to.
+    pub fn sent(&self) -> Option<&Remote> {
+        self.remote.as_deref().filter(|_| self.address.is_none())
+    }
 }
 
 /// The asset that an output becomes.
@@ -276,6 +299,8 @@ pub enum Errand {
     List(JobId),
     /// Copy the committed rows of a batch run into its output file.
     Publish(JobId),
+    /// Send the outputs of a command run to the attached datastores that they belong to.
+    Send(JobId),
 }
 
 /// How an errand stands. A finished one stays until the World has taken it (`Forget` of its run).
@@ -295,6 +320,8 @@ pub enum ErrandSeen {
         /// Its size.
         bytes: Bytes,
     },
+    /// Everything is where it belongs.
+    Sent,
     /// It cannot be done; the message says why. Not tried again.
     Failed {
         /// For the user.

@@ -171,6 +171,15 @@ pub struct RunRecord {
     pub registered: BTreeMap<Box<str>, Name>,
 }
 
+impl RunRecord {
+    /// Whether the tasks of a command run have all ended well, and it has not: a task that had not would have given the run up
+    /// or sent it back.
+    pub fn worked(&self) -> bool {
+        let begun = matches!(self.state, RunState::Preparing | RunState::Running);
+        matches!(self.spec.work, Work::Command) && begun && self.tasks.is_empty()
+    }
+}
+
 /// An output of a run that becomes an asset.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration<'a> {
@@ -180,6 +189,8 @@ pub struct Registration<'a> {
     pub register: &'a Register,
     /// Where it is.
     pub place: &'a BlobPath,
+    /// The attached datastore that it is in.
+    pub datastore: Option<&'a str>,
     /// Whether it is one file.
     pub file: bool,
 }

@@ -379,6 +379,7 @@ fn trial(
         target,
         register,
         address,
+        remote,
         ..
     } in task.outputs.values_mut()
     {
@@ -386,6 +387,9 @@ fn trial(
         *address = address
             .as_ref()
             .map(|a| a.replace(TRIAL, job.name()).into());
+        if let Some(remote) = remote {
+            remote.staged = named(&remote.staged);
+        }
         *register = None; // the sweep registers what its best trial has made
     }
     // What a pipeline bound to the sweep is for its trials.

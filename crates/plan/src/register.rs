@@ -107,6 +107,7 @@ impl Turning<'_> {
                 job,
                 register,
                 place,
+                datastore: spec.remote.as_ref().map(|r| &*r.datastore),
                 file: spec.file,
             };
             let by = self.world.lives.get(job).map(|l| l.by.clone());

@@ -187,7 +187,8 @@ impl Turning<'_> {
         let marks = &self.seen.marks;
         let (mut nodes, mut tasks) = (marks.nodes.clone(), marks.tasks.clone());
         for errand in &marks.errands {
-            let (model::Errand::List(run) | model::Errand::Publish(run)) = errand;
+            let (model::Errand::List(run) | model::Errand::Publish(run) | model::Errand::Send(run)) =
+                errand;
             self.touch_run(run);
         }
         self.touched.nodes.extend(nodes.iter().cloned());

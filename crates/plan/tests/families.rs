@@ -18,7 +18,7 @@ use fake::{Behaviour, drive::Server, make};
 use model::{
     Command, Declared, Event, Exit, JobId, Kind, Millis, Outcome, Part, PipelineSpec, Real,
     RunEvent, RunSpec, StepSpec, SweepSpec, Tier, Time, Work,
-    engine::{OutputSpec, Register},
+    engine::{OutputSpec, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 use std::{
@@ -101,6 +101,12 @@ impl Sim {
             target,
             file: false,
             address: None,
+            remote: self.draw.once_in(5).then(|| {
+                Box::new(Remote {
+                    datastore: "d".into(),
+                    staged: make::path(&format!("staged/{job}/o")),
+                })
+            }),
             register: (asset < 4).then(|| {
                 let version = 1 + self.draw.below(60);
                 Box::new(Register {

@@ -120,6 +120,13 @@ pub trait Blobs: Send + Sync {
     fn bring(&self, _path: &BlobPath) -> Result<(), BlobError> {
         Ok(())
     }
+    /// Sends a blob, or everything below a folder, to a place that lies elsewhere; what is there under the same names is replaced,
+    /// and nothing else is touched. Begun again it ends in the same. Blocks for as long as that takes.
+    fn send(&self, _from: &BlobPath, to: &BlobPath) -> Result<(), BlobError> {
+        Err(BlobError::Io(io::Error::other(format!(
+            "{to} is no place of an attached datastore"
+        ))))
+    }
     /// Where the blob or folder lies on this machine's disk, when it does.
     fn local(&self, path: &BlobPath) -> Option<PathBuf>;
 }

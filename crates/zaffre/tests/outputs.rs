@@ -3,8 +3,12 @@
 mod support;
 
 use serde_json::Value;
-use std::{fs, time::Duration};
-use support::{Server, repository, write};
+use std::{fs, process::Command, time::Duration};
+use support::{
+    Server,
+    peer::{self, Storage},
+    python, repository, write,
+};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -238,5 +242,140 @@ fn a_direct_input_and_output_are_addresses_that_the_job_can_use() {
     ]);
     let got = server.folder.join("got/named-outputs/out/copy");
     assert_eq!(fs::read_to_string(got).unwrap(), "SEVEN");
+    server.stop();
+}
+
+#[test]
+fn an_output_goes_to_an_attached_folder_and_is_read_from_there() {
+    let away = tempfile::tempdir().unwrap();
+    let folder = format!("out={}", away.path().display());
+    let server = Server::start_with(&["--folder", &folder]);
+    with_cluster(&server);
+    let store = "$schema: https://azuremlschemas.azureedge.net/latest/azureBlob.schema.json\nname: mine\ntype: azure_blob\n\
+        account_name: folder\ncontainer_name: out\ntags: {zaffre.folder: out}\n";
+    write(&server.folder, "mine.yml", store);
+    server.ok(&["datastore", "create", "-f", "mine.yml", "-o", "none"]);
+    fs::create_dir_all(away.path().join("x/y")).unwrap();
+    fs::write(away.path().join("x/y/old"), "stays").unwrap();
+    let file = command(
+        &server,
+        "send.yml",
+        "echo 7 > ${{outputs.rows}}/n && echo one > ${{outputs.one}}",
+        "outputs:\n  rows:\n    path: azureml://datastores/mine/paths/x/y\n    name: rows\n  one:\n    type: uri_file\n\
+         \x20   path: azureml://subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default/workspaces/default/datastores/mine/paths/one.txt\n",
+    );
+    let log = server.ok(&["job", "create", "-f", &file, "-n", "sender", "--stream"]);
+    assert!(
+        log.contains("output rows: a folder of the task's own, sent to datastore mine"),
+        "{log}"
+    );
+    let there = |name: &str| fs::read_to_string(away.path().join(name)).unwrap_or_default();
+    assert_eq!(there("x/y/n"), "7\n");
+    assert_eq!(there("x/y/old"), "stays");
+    assert_eq!(there("one.txt"), "one\n");
+    let kept = server.data().join("blobs");
+    let here = Command::new("find")
+        .arg(kept)
+        .args(["-path", "*azureml/sender/rows/n"])
+        .output();
+    assert!(here.unwrap().stdout.is_empty(), "it is kept once");
+
+    let rows = show(&server, "data", "rows", "1");
+    assert!(
+        rows["path"]
+            .as_str()
+            .unwrap()
+            .ends_with("/datastores/mine/paths/x/y/"),
+        "{rows}"
+    );
+    let reads = |name: &str, path: &str| {
+        let ports = format!("inputs:\n  in:\n    type: uri_folder\n    path: {path}\n");
+        let file = command(
+            &server,
+            "read.yml",
+            "cat ${{inputs.in}}/n ${{inputs.in}}/old",
+            &ports,
+        );
+        let log = server.ok(&["job", "create", "-f", &file, "-n", name, "--stream"]);
+        assert!(log.contains("7\nstays"), "{log}");
+    };
+    reads("by-asset", "azureml:rows:1");
+    reads("by-job", "azureml://jobs/sender/outputs/rows");
+
+    // A datastore that is detached while the job runs: the job fails, and what it has made is kept here.
+    let gate = server.folder.join("go");
+    let file = command(
+        &server,
+        "late.yml",
+        &format!(
+            "echo 8 > ${{{{outputs.rows}}}}/n && while [ ! -e {} ]; do sleep 0.1; done",
+            gate.display()
+        ),
+        "outputs:\n  rows:\n    path: azureml://datastores/mine/paths/late\n",
+    );
+    server.ok(&["job", "create", "-f", &file, "-n", "late"]);
+    server.wait("the job runs", LONG, |s| {
+        s.value(&["job", "show", "-n", "late"], "status") == "Running"
+    });
+    server.ok(&["datastore", "delete", "-n", "mine", "--yes", "-o", "none"]);
+    fs::write(gate, "").unwrap();
+    server.wait("the job ends", LONG, |s| {
+        s.value(&["job", "show", "-n", "late"], "status") == "Failed"
+    });
+    let why = server.ok(&["job", "explain", "-n", "late"]);
+    assert!(
+        why.contains("output rows cannot be sent to datastore mine"),
+        "{why}"
+    );
+    assert!(why.contains("it is kept as azureml/late/rows"), "{why}");
+    server.stop();
+}
+
+#[test]
+fn an_output_goes_to_a_storage_of_azures_kind_and_its_key_is_nowhere() {
+    let server = Server::start();
+    let Some(storage) = Storage::start(&server.folder) else {
+        return server.stop();
+    };
+    with_cluster(&server);
+    let store = format!(
+        "$schema: https://azuremlschemas.azureedge.net/latest/azureBlob.schema.json\nname: away\ntype: azure_blob\n\
+         account_name: {}\ncontainer_name: rows\nprotocol: http\ncredentials: {{account_key: {}}}\n",
+        storage.account,
+        peer::KEY
+    );
+    write(&server.folder, "away.yml", &store);
+    server.ok(&["datastore", "create", "-f", "away.yml", "-o", "none"]);
+    let python = |script: &str| {
+        let output = Command::new(python::python())
+            .args(["-c", script, &storage.account, peer::KEY])
+            .env("NO_PROXY", "*")
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let open = "import sys\nfrom azure.storage.blob import ContainerClient\n\
+        box = ContainerClient('http://' + sys.argv[1], 'rows', credential={'account_name': 'devstoreaccount1', 'account_key': sys.argv[2]})\n";
+    python(&format!("{open}box.create_container()"));
+    let file = command(
+        &server,
+        "send.yml",
+        "echo 7 > ${{outputs.out}}/n && head -c 20971520 /dev/zero > ${{outputs.out}}/large",
+        "outputs:\n  out:\n    path: azureml://datastores/away/paths/made/here/\n",
+    );
+    let log = server.ok(&["job", "create", "-f", &file, "-n", "sender", "--stream"]);
+    let said = python(&format!(
+        "{open}print(sorted((b.name, b.size) for b in box.list_blobs()))"
+    ));
+    assert_eq!(
+        said.trim(),
+        "[('made/here/large', 20971520), ('made/here/n', 2)]"
+    );
+    let shown = server.ok(&["job", "show", "-n", "sender", "-o", "json"]);
+    for text in [&log, &shown, &server.log()] {
+        assert!(!text.contains(&peer::KEY[..20]), "{text}");
+    }
     server.stop();
 }

@@ -89,7 +89,7 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
         fetch.extend(logs.map(|name| below(&name)));
     }
     let kept = spec.outputs.values().filter(|o| o.address.is_none());
-    push.extend(kept.map(|o| text(&o.target)));
+    push.extend(kept.map(|o| text(o.kept())));
     Plan {
         root: mirror(task),
         fetch,

@@ -1,6 +1,6 @@
 //! The verbs of pipelines and sweeps.
 //!
-//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [asset=NAME[:VERSION]]
+//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [asset=NAME[:VERSION]] [sent=yes]
 //!   [print=FINGERPRINT]` and how it behaves: collected until `pipeline NAME [stop] [rerun]` submits them;
 //! * `sweep NAME on COMPUTE total=N at=N by=grid|random|sobol|bayesian [bandit=|median|truncation=] [interval=] [delay=]`;
 //! * `report TRIAL VALUE`, `family NAME`.
@@ -8,7 +8,7 @@
 use super::*;
 use model::{
     Part, PipelineSpec, Real, RunSpec, StepSpec, SweepSpec, Work,
-    engine::{OutputSpec, Register},
+    engine::{OutputSpec, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -54,6 +54,12 @@ impl Story {
                 file: false,
                 register: asset,
                 address: None,
+                remote: options.has("sent").then(|| {
+                    Box::new(Remote {
+                        datastore: "d".into(),
+                        staged: make::path(&format!("staged/{job}/o")),
+                    })
+                }),
             };
             let name = options.0.get("out").and_then(|o| o.split(',').next());
             task.outputs.insert(name.unwrap_or("o").into(), output);

@@ -3,7 +3,7 @@
 use super::*;
 use model::{
     Child, Family, Kind, Part, PipelineSpec, Real, StepSpec, SweepSpec,
-    engine::Register,
+    engine::{Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -188,6 +188,10 @@ fn registering() -> RunSpec {
     let mut run = with(Work::Command, None);
     let mut task = (*run.task).clone();
     for output in task.outputs.values_mut() {
+        output.remote = Some(Box::new(Remote {
+            datastore: "bucket".into(),
+            staged: path("data/staged"),
+        }));
         output.address = Some("azureml://datastores/d/paths/out/".into());
         output.register = Some(Box::new(Register {
             kind: Kind::Data,

@@ -67,6 +67,7 @@ fn task_spec(program: Program) -> Arc<TaskSpec> {
         file: false,
         register: None,
         address: None,
+        remote: None,
     };
     Arc::new(TaskSpec {
         program,

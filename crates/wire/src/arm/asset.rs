@@ -125,11 +125,15 @@ pub fn registered(registration: &Registration<'_>) -> Arc<str> {
         job,
         register,
         place,
+        datastore,
         file,
     } = registration;
     let places = Places::of(job.workspace());
     let end = if *file { End::File } else { End::Folder };
-    let uri = places.uri(place, end);
+    let uri = match datastore {
+        Some(name) => Some(places.uri_in(name, place, end)),
+        None => places.uri(place, end),
+    };
     let properties = if register.kind == Kind::Model {
         json!({"modelUri": uri, "modelType": register.holds, "jobName": job.name()})
     } else {

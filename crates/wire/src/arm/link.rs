@@ -493,11 +493,28 @@ impl<'a> Links<'a> {
         inside(container, path).map_err(|e| field.refuse(format!("cannot be used: {e}")))
     }
 
-    /// Where a user wants output to go: a path of a datastore that takes blobs, nothing else.
+    /// Where a user wants an output of a job to go: a path of a datastore, and its name when it was attached.
+    pub fn target_of_job(
+        &self,
+        field: &Field<'_>,
+        text: &str,
+    ) -> Result<(BlobPath, Option<String>), Invalid> {
+        match self.locate(field, text)? {
+            Place::Attached { path, .. } if path.as_str() == path.container() => {
+                Err(field.refuse("is a whole datastore; name a folder in it"))
+            }
+            Place::Attached { datastore, path } => Ok((path, Some(datastore))),
+            Place::Blob(_) | Place::Asset { .. } | Place::Output { .. } => {
+                Ok((self.target(field, text)?, None))
+            }
+        }
+    }
+
+    /// Where a batch run's output goes: a path of a datastore of the workspace's own, nothing else.
     pub fn target(&self, field: &Field<'_>, text: &str) -> Result<BlobPath, Invalid> {
         if let Ok(Place::Attached { datastore, .. }) = self.places.locate(text) {
             return Err(field.unsupported(format!(
-                "goes to datastore {}, which was attached: it is read, and not written yet",
+                "goes to datastore {}, which was attached: outputs of jobs go there, those of batch endpoints do not yet",
                 shown(&datastore)
             )));
         }

@@ -16,7 +16,9 @@ use crate::{
 };
 use model::{
     BlobPath, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
-    engine::{DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program, Register},
+    engine::{
+        DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program, Register, Remote,
+    },
 };
 use serde_json::Value;
 use std::{
@@ -270,13 +272,24 @@ pub(super) fn outputs(
             )));
         }
         let place = field.get(name).get("uri");
-        let target = match uri {
-            Some(uri) => links.target(&place, uri)?,
-            None => run_path(id, links.places.output(id.name(), name))?,
+        let default = || run_path(id, links.places.output(id.name(), name));
+        let (target, datastore) = match uri {
+            Some(uri) => links.target_of_job(&place, uri)?,
+            None => (default()?, None),
         };
         let address = match mode {
             OutputMode::Kept => None,
-            OutputMode::Direct => links.places.uri(&target, end(*kind)).map(Into::into),
+            OutputMode::Direct => match &datastore {
+                Some(name) => Some(links.places.uri_in(name, &target, end(*kind)).into()),
+                None => links.places.uri(&target, end(*kind)).map(Into::into),
+            },
+        };
+        let remote = match datastore {
+            Some(datastore) => Some(Box::new(Remote {
+                datastore: datastore.into(),
+                staged: default()?,
+            })),
+            None => None,
         };
         out.insert(
             name.clone(),
@@ -285,6 +298,7 @@ pub(super) fn outputs(
                 file: *kind == PortType::File,
                 register,
                 address,
+                remote,
             },
         );
     }

@@ -54,7 +54,13 @@ pub(super) fn outputs(
                     )));
                 };
                 let end = if target.file { End::File } else { End::Folder };
-                let uri = links.places.uri(&target.target, end);
+                let uri = match &target.remote {
+                    Some(remote) => {
+                        let place = &target.target;
+                        Some(links.places.uri_in(&remote.datastore, place, end))
+                    }
+                    None => links.places.uri(&target.target, end),
+                };
                 entry["uri"] = json!(uri);
                 exports.insert(name.clone(), outer.into());
             }
