@@ -1,5 +1,5 @@
 """Outputs with a name become assets (`Output(name=…, version=…)`): of a command, of a step and of the pipeline around it, of
-the best trial of a sweep; and a later job reads them."""
+the best trial of a sweep; and a later job reads them by `azureml:NAME@latest`."""
 import pathlib
 import tempfile
 
@@ -47,7 +47,7 @@ use = command(
     command="cat ${{inputs.rows}}/n",
     environment=environment,
     compute="cpu",
-    inputs={"rows": Input(type="uri_folder", path=ml.data.get(rows, label="latest").id)},
+    inputs={"rows": Input(type="uri_folder", path=f"azureml:{rows}@latest")},
 )
 used = ml.jobs.create_or_update(use)
 same(ended(ml, used.name), "Completed", "a job that reads the newest version")

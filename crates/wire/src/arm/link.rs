@@ -24,7 +24,7 @@ use model::{
 };
 use serde_json::Value;
 
-/// Finds a document by its key.
+/// Finds a document by its key. A key whose path is `NAME@latest` finds the newest version of that asset.
 pub type Look<'a> = &'a dyn Fn(&DocKey) -> Option<Document>;
 
 /// An asset may lie in the output of a job, whose output may lie at a path; nothing honest goes deeper.
@@ -200,6 +200,7 @@ impl<'a> Links<'a> {
                 }
             }
             Reference::Short { .. }
+            | Reference::Located { .. }
             | Reference::Arm(_)
             | Reference::Datastore { .. }
             | Reference::JobOutput { .. } => Err(refuse("it does not name a compute".into())),
@@ -223,7 +224,7 @@ impl<'a> Links<'a> {
         path: &str,
     ) -> Result<Document, Invalid> {
         if said != kind {
-            return Err(field.refuse(format!("names a {said}, expected a {kind}")));
+            return Err(field.refuse(format!("names {}, expected {}", said.one(), kind.one())));
         }
         let key = DocKey::new(self.places.workspace(), document_kind(kind), path);
         (self.look)(&key).ok_or_else(|| {
@@ -315,7 +316,9 @@ impl<'a> Links<'a> {
                         | names::Kind::Component => ("", false),
                     };
                     if !legal {
-                        return Err(field.refuse(format!("names a {kind}, which has no files")));
+                        return Err(
+                            field.refuse(format!("names {}, which has no files", kind.one()))
+                        );
                     }
                     if kind == names::Kind::Data
                         && let Some(found) = self.made_by_a_job(&path)?
