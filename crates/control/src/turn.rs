@@ -200,6 +200,7 @@ impl Machine {
             Err(e) => return Err(e),
         }
         self.errands.drop_finished(&finished);
+        self.forget_metrics(&turn.events);
         self.sample(&turn.events, now);
         self.reports.take(&turn.events, &self.world.view, now);
         self.publish(turn.republish || !turn.events.is_empty());
@@ -267,6 +268,27 @@ impl Machine {
         });
         if !actions.is_empty() {
             self.parts.engine.apply(actions);
+        }
+    }
+
+    /// A job of a name begins with no metric: those of one that is removed go with it. Looked at again when a job is submitted,
+    /// since a server that dies between the two leaves them behind.
+    fn forget_metrics(&self, events: &[Event]) {
+        for event in events {
+            let job = match event {
+                Event::Withdrawn { key, .. } if key.kind == Kind::Job => {
+                    JobId::new(&key.workspace, key.path.clone())
+                }
+                Event::Run {
+                    run,
+                    event: RunEvent::Submitted { .. },
+                    ..
+                } => run.clone(),
+                _ => continue,
+            };
+            if let Err(error) = self.parts.series.forget(&crate::metrics_of(&job)) {
+                tracing::warn!(%error, %job, "the metrics of a job that was removed stay behind");
+            }
         }
     }
 

@@ -274,6 +274,11 @@ impl Series for MemoryStore {
             .take_while(|name| name.starts_with(prefix))
             .collect())
     }
+    fn forget(&self, prefix: &str) -> Result<(), StoreError> {
+        let mut shelf = self.shelf();
+        shelf.series.retain(|name, _| !name.starts_with(prefix));
+        Ok(())
+    }
 }
 
 /// Blobs in memory.

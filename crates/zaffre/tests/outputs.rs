@@ -7,6 +7,7 @@ use std::{fs, process::Command, time::Duration};
 use support::{
     Server,
     peer::{self, Storage},
+    plain::{Plain, WS},
     python, repository, write,
 };
 
@@ -376,6 +377,40 @@ fn an_output_goes_to_a_storage_of_azures_kind_and_its_key_is_nowhere() {
     let shown = server.ok(&["job", "show", "-n", "sender", "-o", "json"]);
     for text in [&log, &shown, &server.log()] {
         assert!(!text.contains(&peer::KEY[..20]), "{text}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_job_of_a_removed_ones_name_begins_with_nothing() {
+    let mut server = Server::start();
+    with_cluster(&server);
+    let first = command(
+        &server,
+        "first.yml",
+        "echo the first && mkdir -p outputs && echo 1 > outputs/f",
+        "",
+    );
+    let second = command(
+        &server,
+        "second.yml",
+        "echo the second && ls outputs logs",
+        "",
+    );
+    server.ok(&["job", "create", "-f", &first, "-n", "again", "--stream"]);
+    for round in 0..2 {
+        let plain = Plain::of(&server.url, &server.token());
+        let gone = plain.ask("DELETE", &format!("{WS}/jobs/again"), &[], "");
+        assert_eq!(gone.unwrap().status, 200);
+        if round == 1 {
+            server.kill();
+            server.restart();
+        }
+        let said = server.ok(&["job", "create", "-f", &second, "-n", "again", "--stream"]);
+        assert!(said.contains("the second\n"), "{said}");
+        assert!(!said.contains("the first"), "its log is its own: {said}");
+        assert!(!said.contains("\nf\n"), "so are its files: {said}");
+        assert_eq!(said.matches("the second").count(), 1, "{said}");
     }
     server.stop();
 }

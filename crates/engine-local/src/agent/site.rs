@@ -161,11 +161,17 @@ impl Site {
             paths.push((name.clone(), path));
         }
         if matches!(order.work, Work::Command { .. }) {
-            tell("bringing earlier outputs");
+            // What is there before the first attempt was left by a job of this name that was removed: it is none of this one's.
+            let again = task.attempt.0 > 1;
+            if again {
+                tell("bringing earlier outputs");
+            }
             for kept in ["outputs", "logs"] {
-                own_folder(&work.join(kept), user)
-                    .and_then(|()| mine(user).folder(&order.artifacts.join(kept), &work.join(kept)))
-                    .map_err(|e| fail(kept, e))?; // S3
+                let (from, to) = (order.artifacts.join(kept), work.join(kept));
+                own_folder(&to, user).map_err(|e| fail(kept, e))?;
+                if again {
+                    mine(user).folder(&from, &to).map_err(|e| fail(kept, e))?; // S3
+                }
             }
         }
         let mut outputs: Vec<(String, OsString)> = Vec::new();

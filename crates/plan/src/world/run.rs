@@ -320,7 +320,8 @@ impl World {
         Ok(())
     }
 
-    fn retired(&mut self, job: &JobId) -> Result<(), Illegal> {
+    /// The record of a run that has ended leaves the World.
+    pub(super) fn retired(&mut self, job: &JobId) -> Result<(), Illegal> {
         let Some(record) = self.view.runs.get(job) else {
             return Err(illegal(format!("no run {job}")));
         };
