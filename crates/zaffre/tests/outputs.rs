@@ -75,11 +75,11 @@ fn an_output_with_a_name_becomes_the_next_version_of_an_asset_once() {
     let job = json(&server.ok(&["job", "show", "-n", "first", "-o", "json"]));
     let shown = &job["outputs"]["rows"];
     assert_eq!(
-        (&shown["asset_name"], &shown["asset_version"]),
+        (&shown["name"], &shown["version"]),
         (&"rows".into(), &"1".into()),
         "{job}"
     );
-    assert_eq!(job["outputs"]["plain"]["asset_name"], Value::Null);
+    assert_eq!(job["outputs"]["plain"]["name"], Value::Null);
 
     // What is registered is fetched as every other output is.
     server.ok(&["job", "download", "-n", "first", "--all", "-p", "got"]);
