@@ -144,6 +144,11 @@ impl Control {
         self.0.store.page(page)
     }
 
+    /// The token of the page that goes on behind a document of such a page.
+    pub fn behind(&self, page: &Page, document: &Document) -> String {
+        self.0.store.behind(page, document)
+    }
+
     /// The record of a run, alive or retired. Blocks for a point read when it is retired.
     pub fn run(&self, job: &JobId) -> Result<Option<Arc<RunRecord>>, StoreError> {
         if let Some(run) = self.view().runs.get(job) {
