@@ -17,7 +17,8 @@ pub use load::StartError;
 pub use measure::{Measure, metric_series, metrics_of};
 pub use plan::FORMAT;
 pub use port::{
-    Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,
+    Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, FLEETING, Page, Series, Store,
+    StoreError,
 };
 pub use request::{Condition, Done, Failure, Put, Request};
 

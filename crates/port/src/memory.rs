@@ -380,6 +380,11 @@ impl io::Write for Writer {
     }
 }
 impl BlobWriter for Writer {
+    fn add(&mut self, blob: &BlobPath) -> Result<u64, BlobError> {
+        let bytes = self.to.read(blob, u64::MAX)?;
+        self.bytes.extend_from_slice(&bytes);
+        Ok(bytes.len() as u64)
+    }
     fn finish(
         self: Box<Self>,
         create_only: bool,
