@@ -67,6 +67,8 @@ fn batch(input: &str) -> Arc<RunSpec> {
             program: Program::Pool(PoolSpec {
                 workers: 2,
                 script: Some("score.py".into()),
+                arguments: Vec::new(),
+                shutdown: false,
                 listing: path("runs/j/listing"),
                 root: path(input),
                 group: 2,
@@ -97,11 +99,13 @@ fn batch(input: &str) -> Arc<RunSpec> {
         work: Work::Batch(Box::new(BatchSpec {
             input: path(input),
             input_is_folder: true,
+            input_from: None,
             mini_batch_size: 2,
             workers_per_node: 2,
             max_retries: 3,
             timeout: Millis::secs(30),
             error_threshold: -1,
+            mini_batch_error_threshold: -1,
             output: BatchOutput::AppendRow {
                 file: "predictions.csv".into(),
             },

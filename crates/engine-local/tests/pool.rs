@@ -3,8 +3,8 @@
 mod support;
 
 use model::{
-    Action, Bytes, Exit, Millis, NodeSeen, Phase, Ranges, TaskSpec, Time,
-    engine::{Cause, Program, RowFormat},
+    Action, BlobPath, Bytes, Exit, Millis, NodeSeen, Phase, Ranges, TaskSpec, Time,
+    engine::{Cause, InputSpec, OutputSpec, Program, RowFormat},
 };
 use port::Engine;
 use std::{
@@ -547,7 +547,7 @@ fn the_script_finds_its_folder_its_arguments_and_its_model() {
     rig.blob("code/src/score.py", script);
     adjust(&mut spec, |p| p.script = Some("src/score.py".into()));
     spec.model = Some(model::engine::ModelSpec {
-        source: model::BlobPath::new("models/m.pkl").unwrap(),
+        source: BlobPath::new("models/m.pkl").unwrap(),
         mlflow: false,
     });
     spec.variables.insert("MY".into(), "own".into());
@@ -601,4 +601,88 @@ fn workers_share_the_cores_unless_the_user_says_otherwise() {
     let got = rig.collect(&task(1), 1, Ranges::span(0, 1), 1);
     assert!(got.failed.is_empty(), "{:?}", got.failed);
     assert_eq!(got.rows[&0], "1\n7\n");
+}
+
+/// Says what it was given, writes a file to an output for each index, and one when it ends.
+const ARGUED: &str = "import sys\ndef init():\n    global args\n    args = sys.argv[1:]\n\
+    def run(batch):\n    name = os.path.basename(batch[0])\n    open(os.path.join(args[1], name), 'w').write(args[3])\n    return [' '.join(args)]\n\
+    def shutdown():\n    time.sleep(2.5)\n    open(os.path.join(args[1], 'end-%d' % os.getpid()), 'w').close()\n";
+
+#[test]
+fn a_script_gets_its_arguments_shares_its_outputs_and_says_good_bye() {
+    let rig = Rig::new("arguments");
+    let node = rig.node(0);
+    let mut spec = spec(&rig, &format!("import time\n{ARGUED}"), 6, 2);
+    adjust(&mut spec, |p| {
+        p.shutdown = true;
+        p.arguments = [
+            "--to",
+            "${{outputs.files}}",
+            "--label",
+            "${{inputs.label}}",
+            "--in=${{inputs.data}}",
+        ]
+        .map(Into::into)
+        .into();
+    });
+    spec.inputs
+        .insert("label".into(), InputSpec::Literal("two words".into()));
+    let output = |target: &str, file| OutputSpec {
+        target: BlobPath::new(target).unwrap(),
+        file,
+    };
+    spec.outputs
+        .insert("files".into(), output("out/files", false));
+    spec.outputs
+        .insert("rows".into(), output("out/rows.csv", true));
+    rig.start(&task(1), &node, spec);
+    let got = rig.collect(&task(1), 1, Ranges::span(0, 6), 6);
+    let files = rig.blobs.join("out/files");
+    let data = rig.blobs.join("input");
+    let expected = format!(
+        "--to {} --label two words --in={} --logging_level info\n",
+        files.display(),
+        data.display()
+    );
+    for text in got.rows.values() {
+        assert_eq!(*text, expected);
+    }
+    // A second node writes to the same place, before the first has ended.
+    let ends = || {
+        fs::read_dir(&files)
+            .unwrap()
+            .flatten()
+            .filter(|e| e.file_name().to_string_lossy().starts_with("end"))
+            .count()
+    };
+    let written = || fs::read_dir(&files).unwrap().count() - ends();
+    assert_eq!((written(), ends()), (6, 0));
+    assert_eq!(
+        fs::read_to_string(files.join("f00003")).unwrap(),
+        "two words"
+    );
+    rig.apply(Action::Stop(task(1)));
+    assert_eq!(rig.exit(&task(1)), Exit::Stopped);
+    // shutdown() of each took longer than workers without one may take to end
+    assert_eq!((written(), ends()), (6, 2));
+    assert!(
+        !rig.blobs.join("out/rows.csv").exists(),
+        "that is written when the run is published"
+    );
+}
+
+#[test]
+fn an_argument_that_names_nothing_is_an_error_that_names_it() {
+    let rig = Rig::new("unknown-argument");
+    let node = rig.node(0);
+    let mut spec = spec(&rig, NAME, 1, 1);
+    adjust(&mut spec, |p| p.arguments = vec!["${{inputs.dat}}".into()]);
+    rig.start(&task(1), &node, spec);
+    let Exit::NotStarted { message } = rig.exit(&task(1)) else {
+        panic!("it has started");
+    };
+    assert!(
+        message.contains("${{inputs.dat}} names no input or output"),
+        "{message}"
+    );
 }

@@ -167,6 +167,13 @@ pub enum Why {
         /// `error_threshold`.
         threshold: i64,
     },
+    /// Too many mini-batches failed, or returned fewer elements than they had items.
+    MiniBatchErrorThreshold {
+        /// Mini-batches that failed.
+        failed: u32,
+        /// `mini_batch_error_threshold`.
+        threshold: i64,
+    },
     /// Nothing succeeded at all.
     NothingSucceeded {
         /// Mini-batches tried.
@@ -386,6 +393,10 @@ impl fmt::Display for Why {
             Why::ErrorThreshold { failed, threshold } => {
                 write!(f, "{failed} items failed, error_threshold is {threshold}")
             }
+            Why::MiniBatchErrorThreshold { failed, threshold } => write!(
+                f,
+                "{failed} mini-batches failed, mini_batch_error_threshold is {threshold}"
+            ),
             Why::NothingSucceeded { total } => {
                 write!(
                     f,
@@ -475,7 +486,10 @@ impl Why {
             ),
             Why::TooManyInstances { .. } => Some("raise max_instances of the cluster or lower instance_count".into()),
             Why::NoSuchCompute { .. } => Some("`zaffre compute list` shows what there is".into()),
-            Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } | Why::UserError { .. } => {
+            Why::ErrorThreshold { .. }
+            | Why::MiniBatchErrorThreshold { .. }
+            | Why::NothingSucceeded { .. }
+            | Why::UserError { .. } => {
                 Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())
             }
             Why::Unschedulable { unfit, .. } => {

@@ -75,11 +75,13 @@ fn batch() -> RunRecord {
     run(Work::Batch(Box::new(BatchSpec {
         input: path("in/x"),
         input_is_folder: true,
+        input_from: None,
         mini_batch_size: 2,
         workers_per_node: 2,
         max_retries: 3,
         timeout: model::Millis::secs(30),
         error_threshold: -1,
+        mini_batch_error_threshold: -1,
         output: BatchOutput::AppendRow {
             file: "predictions.csv".into(),
         },

@@ -9,6 +9,7 @@ use super::{
     logs::{LogFile, Pump},
     outbox::Outbox,
     site::{Launched, Site},
+    task::{POOL_GRACE, SHUTDOWN_GRACE},
     worker::{self, Answer, Worker, kind},
 };
 use crate::{confine, proc, protocol::Pool};
@@ -622,6 +623,15 @@ impl PoolRun {
     /// Whether what runs differs from what was told.
     pub fn started_changed(&self) -> bool {
         self.started().0 != self.told
+    }
+
+    /// How long its workers may take to end. One that is in the midst of `run()` is given up with the job: nothing that it
+    /// would still do counts.
+    pub fn grace(&self) -> Duration {
+        match self.pool.shutdown && !self.busy() {
+            true => SHUTDOWN_GRACE,
+            false => POOL_GRACE,
+        }
     }
 
     /// Asks every worker to end: idle ones by closing their channel, busy ones by SIGTERM.

@@ -4,7 +4,9 @@
 //!
 //! S1 the folder of a task lies below its node's and is closed to the users of other nodes;
 //! S2 `${{…}}` that names nothing is an error that names it, never an empty text;
-//! S3 what the user's program left in `outputs/` is kept under the artifacts, and is there again in the next attempt.
+//! S3 what the user's program left in `outputs/` is kept under the artifacts, and is there again in the next attempt;
+//! S4 a command's named outputs are put to their targets when it ends; the workers of a pool share them with those of other
+//!    nodes, before and after, and so write to the targets themselves.
 
 use crate::{
     confine::{Cage, Plan},
@@ -134,7 +136,7 @@ impl Site {
                 own_folder(&folder.join(own), user)?;
             }
             for (ours, needed) in [
-                ("out", !order.outputs.is_empty()),
+                ("out", !order.outputs.is_empty() && !shares_outputs(&order)),
                 ("in", copies),
                 ("model", order.model.is_some()),
                 ("progress", matches!(order.work, Work::Pool(_))),
@@ -170,13 +172,20 @@ impl Site {
         }
         let mut outputs = Vec::new();
         for output in &order.outputs {
-            let path = output_path(&folder, output);
-            let parent = if output.file {
-                path.parent().expect("it lies below the task's folder")
-            } else {
-                &path
+            let shares = shares_outputs(&order);
+            let path = match shares {
+                true => output.target.clone(),
+                false => output_path(&folder, output),
             };
-            own_folder(parent, user).map_err(|e| fail(&format!("output {}", output.name), e))?;
+            let parent = match path.parent() {
+                Some(parent) if output.file => parent,
+                Some(_) | None => &path,
+            };
+            let made = match shares {
+                true => shared(parent, user),
+                false => own_folder(parent, user),
+            };
+            made.map_err(|e| fail(&format!("output {}", output.name), e))?;
             outputs.push((output.name.clone(), path));
         }
         let shown = order
@@ -195,7 +204,13 @@ impl Site {
         };
         let settings = match &order.work {
             Work::Command { .. } => String::new(),
-            Work::Pool(pool) => pool_settings(pool, &work, shown.as_deref(), user)?,
+            Work::Pool(pool) => {
+                let words = pool.arguments.iter();
+                let words: Result<Vec<String>, String> = words
+                    .map(|word| substitute(word, &paths, &outputs))
+                    .collect();
+                pool_settings(pool, &words?, &work, shown.as_deref(), user)?
+            }
         };
         let variables = variables(task, &order, &folder, &paths, &outputs, ground.config);
         let cage = Cage::make(Plan {
@@ -376,6 +391,9 @@ impl Site {
     /// Puts every named output to its target. Returns lines for the log.
     pub fn deliver(&self, scratch: &Path) -> Vec<String> {
         let mut notes = Vec::new();
+        if shares_outputs(&self.order) {
+            return notes; // they are there (S4)
+        }
         for output in &self.order.outputs {
             let from = output_path(&self.folder, output);
             let mut copy = Copy {
@@ -461,6 +479,11 @@ fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
         chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
     Ok(())
+}
+
+/// Whether the outputs are those of all nodes together (S4).
+fn shares_outputs(order: &Order) -> bool {
+    matches!(order.work, Work::Pool(_))
 }
 
 fn output_path(folder: &Path, output: &Output) -> PathBuf {
@@ -646,6 +669,7 @@ fn visible(gpus: Option<&[u32]>) -> Option<String> {
 /// The worker's settings (`runtime/batch.py`).
 fn pool_settings(
     pool: &Pool,
+    arguments: &[String],
     work: &Path,
     model: Option<&Path>,
     user: Option<(u32, u32)>,
@@ -678,6 +702,8 @@ fn pool_settings(
         .map_err(|e| format!("output folder {}: {e}", pool.shared_output.display()))?;
     Ok(serde_json::json!({
         "script": script,
+        "arguments": arguments,
+        "shutdown": pool.shutdown,
         "model": model,
         "listing": pool.listing,
         "root": root,

@@ -66,8 +66,13 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
     let text = |path: &BlobPath| path.as_str().to_owned();
     let below = |tail: &str| format!("{}/{tail}", spec.artifacts.as_str());
     let mut fetch: Vec<String> = spec.code.iter().map(text).collect();
+    let root = match &spec.program {
+        Program::Pool(pool) => Some(&pool.root),
+        Program::Command { .. } => None,
+    };
     fetch.extend(spec.inputs.values().filter_map(|input| match input {
         InputSpec::Literal(_) => None,
+        InputSpec::Path { source, .. } if Some(source) == root => None, // piece by piece, below
         InputSpec::Path { source, .. } => Some(text(source)),
     }));
     fetch.extend(spec.model.iter().map(|m| text(&m.source)));

@@ -262,6 +262,8 @@ impl Rig {
             program: Program::Pool(PoolSpec {
                 workers,
                 script: Some("score.py".into()),
+                arguments: Vec::new(),
+                shutdown: false,
                 listing,
                 root: BlobPath::new("input").unwrap(),
                 group: 1,

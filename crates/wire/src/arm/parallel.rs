@@ -1,0 +1,725 @@
+//! Parallel steps: a script that is called for a few files at a time, on many nodes (behaviour §2.1.8, §2.2). The settings of a
+//! `parallel` component, in the words of its YAML file, and the batch run that a step becomes.
+//!
+//! Q1 what a step says wins over what its component says, setting by setting; code and environment are the component's, and
+//!    the step's copies of them (the SDK sends some) are read only where the component has none;
+//! Q2 a setting may be an input of the pipeline (`${{parent.inputs.NAME}}`): its value is known when the pipeline is submitted;
+//! Q3 rows over the files of a folder, or one file, are what runs. What would need the rows of a table is refused by name.
+
+use super::{
+    Invalid,
+    asset::{ModelType, common},
+    batch::{MAX_INT, MAX_TIMEOUT, MAX_WORKERS, ours, script_path},
+    component::{self, Spec, Takes},
+    compute::MAX_NODES,
+    field::Field,
+    job::{self, Input, Output, PortType},
+    link::{Compute, Links, Look},
+    resolve::{self, node_type, run_path},
+};
+use crate::{
+    names::{nearest, shown},
+    places::Places,
+};
+use model::{
+    BatchSpec, BlobPath, JobId, Millis, RunSpec, TaskSpec, Work,
+    batch::{ANY_NUMBER, BatchOutput, OnCapacityLoss},
+    engine::{InputSpec, ModelSpec, OutputSpec, Packages, PoolSpec, Program},
+};
+use serde_json::{Map, Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    sync::Arc,
+};
+
+/// The type of a step's document. No client can send one: Azure runs a parallel job as a step only.
+pub const JOB_TYPE: &str = "Parallel";
+/// Where the settings stand in a step's document.
+pub const SETTINGS: &str = "parallel";
+/// The file of all rows in an output that is a folder, as Azure's engine names it.
+pub const ROWS_FILE: &str = "parallel_run_step.txt";
+
+/// Defaults of §2.1.8.
+pub mod default {
+    use model::Millis;
+    /// Files per `run()`.
+    pub const MINI_BATCH_SIZE: u32 = 10;
+    /// Workers per node.
+    pub const WORKERS: u32 = 1;
+    /// Attempts after the first.
+    pub const MAX_RETRIES: u32 = 2;
+    /// Limit of one `run()`.
+    pub const TIMEOUT: Millis = Millis::secs(60);
+}
+
+/// Settings that a step may say as well as its component, apart from `task`, `retry_settings`, `resources` and
+/// `environment_variables`.
+const KEYS: [&str; 7] = [
+    "input_data",
+    "mini_batch_size",
+    "partition_keys",
+    "mini_batch_error_threshold",
+    "error_threshold",
+    "logging_level",
+    "max_concurrency_per_instance",
+];
+
+/// What a worker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Scorer {
+    /// A script inside the code folder.
+    Script(String),
+    /// An MLflow model without one.
+    Model(String),
+}
+
+/// The settings of a parallel step, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    scorer: Scorer,
+    arguments: Vec<Box<str>>,
+    /// The output that collects the rows.
+    rows: Option<Box<str>>,
+    /// The input that is listed.
+    input: Box<str>,
+    mini_batch_size: u32,
+    workers: u32,
+    max_retries: u32,
+    timeout: Millis,
+    error_threshold: i64,
+    mini_batch_error_threshold: i64,
+    logging: &'static str,
+}
+
+/// What a component or a step declares.
+struct Ports<'a> {
+    inputs: BTreeMap<&'a str, PortType>,
+    /// What each output is.
+    outputs: BTreeMap<&'a str, PortType>,
+}
+
+impl<'a> Ports<'a> {
+    fn declared(spec: &'a Spec) -> Ports<'a> {
+        let port = |takes: Takes| match takes {
+            Takes::Files(port) => port,
+            Takes::Text | Takes::Integer | Takes::Number | Takes::Truth => PortType::Literal,
+        };
+        let kind = |word: &str| match word {
+            "uri_file" => PortType::File,
+            "mltable" => PortType::Table,
+            _ => PortType::Folder,
+        };
+        let inputs = spec.inputs.iter();
+        let outputs = spec.outputs.iter();
+        Ports {
+            inputs: inputs.map(|(n, i)| (&**n, port(i.takes))).collect(),
+            outputs: outputs.map(|(n, word)| (&**n, kind(word))).collect(),
+        }
+    }
+    fn given(
+        inputs: &'a BTreeMap<Box<str>, Input>,
+        outputs: &'a BTreeMap<Box<str>, Output>,
+    ) -> Ports<'a> {
+        let port = |input: &Input| match input {
+            Input::Literal(_) => PortType::Literal,
+            Input::At { kind, .. } => *kind,
+        };
+        Ports {
+            inputs: inputs.iter().map(|(n, i)| (&**n, port(i))).collect(),
+            outputs: outputs.iter().map(|(n, o)| (&**n, o.kind)).collect(),
+        }
+    }
+}
+
+/// Checks a parallel component (K1 of components).
+pub fn component(spec: &Field<'_>, declared: &Spec) -> Result<(), Invalid> {
+    let task = spec.get("task").need_object()?;
+    task.get("environment").need_text()?;
+    task.get("code").text()?;
+    let line = task.get("program_arguments");
+    component::expressions(&line, line.text()?.unwrap_or_default(), declared)?;
+    read(spec, &Ports::declared(declared)).map(drop)
+}
+
+/// The settings of a step: its own over those of its component (Q1), inputs of the pipeline replaced by their values (Q2), and
+/// arguments without those parts whose inputs are not there.
+pub fn merged(
+    spec: &Field<'_>,
+    step: &Field<'_>,
+    pipeline: &BTreeMap<Box<str>, Input>,
+    there: &BTreeSet<&str>,
+) -> Result<Value, Invalid> {
+    let mut out = Map::new();
+    for key in KEYS {
+        let found = step.get(key).value().or(spec.get(key).value());
+        if let Some(value) = found {
+            out.insert(key.into(), value.clone());
+        }
+    }
+    for key in ["task", "retry_settings"] {
+        let mut both = spec.get(key).object()?.cloned().unwrap_or_default();
+        let own = step.get(key).object()?.cloned().unwrap_or_default();
+        both.extend(own.into_iter().filter(|(_, v)| !v.is_null()));
+        if key == "task" {
+            both.retain(|k, _| k != "code" && k != "environment"); // they have places of their own
+            if let Some(Value::String(line)) = both.get_mut("program_arguments") {
+                *line = component::without_absent(line, |name| there.contains(name));
+            }
+        }
+        if !both.is_empty() {
+            out.insert(key.into(), both.into());
+        }
+    }
+    let mut out = Value::Object(out);
+    settle(&mut out, step, pipeline)?;
+    Ok(out)
+}
+
+/// Q2.
+fn settle(
+    value: &mut Value,
+    step: &Field<'_>,
+    pipeline: &BTreeMap<Box<str>, Input>,
+) -> Result<(), Invalid> {
+    match value {
+        Value::Object(map) => map
+            .values_mut()
+            .try_for_each(|inner| settle(inner, step, pipeline)),
+        Value::String(text) => {
+            let Some(name) = inside(text).and_then(|t| t.strip_prefix("parent.inputs.")) else {
+                return Ok(());
+            };
+            match pipeline.get(name) {
+                Some(Input::Literal(found)) => {
+                    *value = json!(found);
+                    Ok(())
+                }
+                Some(Input::At { .. }) => Err(step.refuse(format!(
+                    "has a setting that is input {} of the pipeline, which is a file or a folder",
+                    shown(name)
+                ))),
+                None => Err(step.refuse(format!(
+                    "has a setting that is input {} of the pipeline, which has none of that name",
+                    shown(name)
+                ))),
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Ok(()),
+    }
+}
+
+/// The inside of a text that is one expression.
+fn inside(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("${{")?.strip_suffix("}}")?.trim();
+    (!inner.contains("${{")).then_some(inner)
+}
+
+/// The port that a setting such as `${{inputs.NAME}}` names.
+fn port<'a>(
+    field: &Field<'a>,
+    side: &str,
+    known: &BTreeMap<&str, PortType>,
+) -> Result<(&'a str, PortType), Invalid> {
+    let text = field.need_text()?;
+    let named = inside(text).and_then(|t| t.strip_prefix(side)?.strip_prefix("s."));
+    let Some(name) = named else {
+        return Err(field.refuse(format!(
+            "is `{}`, expected ${{{{{side}s.NAME}}}}",
+            shown(text)
+        )));
+    };
+    let Some(kind) = known.get(name) else {
+        let refusal = field.refuse(format!(
+            "names {side} {}, and there is {}",
+            shown(name),
+            match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.keys().copied().collect::<Vec<_>>().join(", "),
+            }
+        ));
+        return Err(match nearest(name, known.keys().copied()) {
+            Some(near) => refusal.hint(format!("did you mean {near}")),
+            None => refusal,
+        });
+    };
+    Ok((name, *kind))
+}
+
+/// A number, which some clients send as a text.
+fn number(field: &Field<'_>, allowed: RangeInclusive<i64>) -> Result<Option<i64>, Invalid> {
+    let Some(Value::String(text)) = field.value() else {
+        return field.whole(allowed);
+    };
+    match text.trim().parse::<i64>() {
+        Ok(n) if allowed.contains(&n) => Ok(Some(n)),
+        Ok(_) | Err(_) => Err(field.refuse(format!(
+            "is `{}`, expected a whole number from {} to {}",
+            shown(text),
+            allowed.start(),
+            allowed.end()
+        ))),
+    }
+}
+
+fn count(field: &Field<'_>, allowed: RangeInclusive<u32>) -> Result<Option<u32>, Invalid> {
+    let wide = i64::from(*allowed.start())..=i64::from(*allowed.end());
+    Ok(number(field, wide)?.and_then(|n| u32::try_from(n).ok()))
+}
+
+/// Files per `run()`. The SDK sends 0 for a component that says nothing.
+fn mini_batch_size(field: &Field<'_>) -> Result<u32, Invalid> {
+    if let Some(Value::String(text)) = field.value() {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = text[digits.len()..].to_ascii_lowercase();
+        let amount = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        if amount && ["kb", "mb", "gb"].contains(&unit.as_str()) {
+            return Err(field
+                .unsupported(format!(
+                    "is `{}`, an amount of tabular data, which is not built yet",
+                    shown(text)
+                ))
+                .hint("of a uri_folder it is how many files each run() gets, such as 10"));
+        }
+    }
+    let said = count(field, 0..=MAX_INT)?.filter(|n| *n > 0);
+    Ok(said.unwrap_or(default::MINI_BATCH_SIZE))
+}
+
+/// Seconds, or ISO 8601.
+fn limit(field: &Field<'_>) -> Result<Option<Millis>, Invalid> {
+    let seconds = match field.value() {
+        Some(Value::String(text)) if text.starts_with(['P', 'p']) => {
+            field.duration()?.map(|t| t.0.div_ceil(1000))
+        }
+        _ => number(field, 0..=i64::MAX)?.and_then(|n| u64::try_from(n).ok()),
+    };
+    let most = MAX_TIMEOUT.0 / 1000;
+    match seconds {
+        Some(0) => Err(field.refuse("is 0, and no call of run() ends in no time")),
+        Some(n) if n > most => Err(field.refuse(format!("is {n} s, at most {most} s are allowed"))),
+        other => Ok(other.map(Millis::secs)),
+    }
+}
+
+/// The words of a line, as a shell reads them: blanks divide, quotes hold together, `\` takes the next character as it is. An
+/// expression is never divided, and its value stays one word whatever is in it.
+fn words(field: &Field<'_>, line: &str) -> Result<Vec<Box<str>>, Invalid> {
+    let (mut out, mut word, mut begun) = (Vec::new(), String::new(), false);
+    let mut quote: Option<char> = None;
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        if let Some((inner, after)) = rest.strip_prefix("${{").and_then(|t| t.split_once("}}")) {
+            word.push_str(&format!("${{{{{}}}}}", inner.trim()));
+            (begun, rest) = (true, after);
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => (quote, begun) = (Some(c), true),
+            ('\\', None | Some('"')) => {
+                let next = rest.chars().next();
+                let next = next.ok_or_else(|| field.refuse("ends in a \\ before nothing"))?;
+                rest = &rest[next.len_utf8()..];
+                word.push(next);
+                begun = true;
+            }
+            (c, None) if c.is_whitespace() => {
+                if begun {
+                    out.push(std::mem::take(&mut word).into());
+                }
+                begun = false;
+            }
+            (c, _) => {
+                word.push(c);
+                begun = true;
+            }
+        }
+    }
+    if let Some(open) = quote {
+        return Err(field.refuse(format!("has a {open} that is not closed")));
+    }
+    if begun {
+        out.push(word.into());
+    }
+    Ok(out)
+}
+
+/// What a worker runs.
+fn scorer(task: &Field<'_>) -> Result<Scorer, Invalid> {
+    let kind = task.get("type");
+    let by_model = kind.choice(&[
+        ("run_function", false),
+        ("function", false),
+        ("model", true),
+    ])?;
+    let (script, model) = (task.get("entry_script"), task.get("model"));
+    match by_model {
+        None => Err(kind
+            .missing()
+            .hint("write type: run_function, or type: model for an MLflow model without a script")),
+        Some(false) => {
+            if let Some(text) = model.text()?.filter(|t| !t.is_empty()) {
+                return Err(model
+                    .refuse(format!(
+                        "is `{}`, and a task of type run_function has no model",
+                        shown(text)
+                    ))
+                    .hint("give the model as an input, and its path in program_arguments"));
+            }
+            let text = script.need_text()?;
+            Ok(Scorer::Script(script_path(&script, text)?))
+        }
+        Some(true) => {
+            if let Some(text) = script.text()?.filter(|t| !t.is_empty()) {
+                return Err(script
+                    .refuse(format!(
+                        "is `{}`, and a task of type model has no script",
+                        shown(text)
+                    ))
+                    .hint("write type: run_function"));
+            }
+            let text = model.need_text()?;
+            if inside(text).is_some() {
+                return Err(model
+                    .unsupported(format!(
+                        "is `{}`: an input as the model is not built yet",
+                        shown(text)
+                    ))
+                    .hint("name a registered model: azureml:NAME:VERSION"));
+            }
+            Ok(Scorer::Model(text.to_owned()))
+        }
+    }
+}
+
+/// Reads the settings where they stand as the YAML file has them.
+fn read(of: &Field<'_>, ports: &Ports<'_>) -> Result<Settings, Invalid> {
+    let task = of.get("task").need_object()?;
+    let keys = of.get("partition_keys");
+    if keys
+        .value()
+        .is_some_and(|v| *v != json!([]) && *v != json!("[]"))
+    {
+        return Err(keys.unsupported(
+            "is given: partitions of a table are not built yet; mini_batch_size files go to each run()",
+        ));
+    }
+    let data = of.get("input_data");
+    let (input, kind) = port(&data, "input", &ports.inputs)?;
+    match kind {
+        PortType::Folder | PortType::File => {}
+        PortType::Table => {
+            return Err(data.unsupported(format!(
+                "names input {input}, an mltable: rows of a table are not built yet; uri_folder and uri_file are"
+            )));
+        }
+        PortType::Literal | PortType::Model => {
+            return Err(data.refuse(format!(
+                "names input {input}, which is no uri_folder and no uri_file"
+            )));
+        }
+    }
+    let append = task.get("append_row_to");
+    let rows = match append.text()?.filter(|t| !t.is_empty()) {
+        None => None,
+        Some(_) => {
+            let (name, kind) = port(&append, "output", &ports.outputs)?;
+            if !matches!(kind, PortType::File | PortType::Folder) {
+                return Err(append.refuse(format!(
+                    "names output {name}, which is no uri_file and no uri_folder"
+                )));
+            }
+            Some(name.into())
+        }
+    };
+    let line = task.get("program_arguments");
+    let retry = of.get("retry_settings").maybe_object()?;
+    let threshold = |key: &str| {
+        let said = number(&of.get(key), ANY_NUMBER..=i64::from(MAX_INT))?;
+        Ok::<_, Invalid>(said.unwrap_or(ANY_NUMBER))
+    };
+    let workers = count(&of.get("max_concurrency_per_instance"), 1..=MAX_WORKERS)?;
+    let level = of.get("logging_level");
+    Ok(Settings {
+        scorer: scorer(&task)?,
+        arguments: words(&line, line.text()?.unwrap_or_default())?,
+        rows,
+        input: input.into(),
+        mini_batch_size: mini_batch_size(&of.get("mini_batch_size"))?,
+        workers: workers.unwrap_or(default::WORKERS),
+        max_retries: count(&retry.get("max_retries"), 0..=MAX_INT)?.unwrap_or(default::MAX_RETRIES),
+        timeout: limit(&retry.get("timeout"))?.unwrap_or(default::TIMEOUT),
+        error_threshold: threshold("error_threshold")?,
+        mini_batch_error_threshold: threshold("mini_batch_error_threshold")?,
+        logging: level
+            .choice(&[("INFO", "info"), ("WARNING", "warning"), ("DEBUG", "debug")])?
+            .unwrap_or("info"),
+    })
+}
+
+/// Where the rows go: folder and file.
+fn target(field: &Field<'_>, output: &OutputSpec) -> Result<(BlobPath, Box<str>), Invalid> {
+    if !output.file {
+        return Ok((output.target.clone(), ROWS_FILE.into()));
+    }
+    let parts = output.target.as_str().rsplit_once('/');
+    match parts.and_then(|(folder, file)| Some((BlobPath::new(folder)?, file))) {
+        Some((folder, file)) => Ok((folder, file.into())),
+        None => Err(field.refuse(format!("is {}, which has no folder", output.target))),
+    }
+}
+
+/// The run of a parallel step, from its document.
+pub fn step_run(
+    id: &JobId,
+    body: &Value,
+    look: Look<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<RunSpec, Invalid> {
+    let p = Field::root(body).get("properties").need_object()?;
+    common(&p, warnings)?;
+    if p.get("identity").value().is_some() {
+        warnings.push("identity has no effect here".into());
+    }
+    let (inputs, outputs) = (
+        job::inputs(&p.get("inputs"))?,
+        job::outputs(&p.get("outputs"))?,
+    );
+    let of = p.get(SETTINGS).need_object()?;
+    let settings = read(&of, &Ports::given(&inputs, &outputs))?;
+    let line = of.get("task").get("program_arguments");
+    job::expressions(&line, line.text()?.unwrap_or_default(), &inputs, &outputs)?;
+    let places = Places::of(id.workspace());
+    let links = Links {
+        places: &places,
+        look,
+    };
+    let resources = p.get("resources").maybe_object()?;
+    let named = resources.get("instanceType").text()?;
+    let (compute, found) = links.compute(&p.get("computeId"))?;
+    let size = match &found {
+        Compute::Cluster(cluster) => &cluster.size,
+        Compute::Instance(one) => {
+            resolve::started(&p, one, compute.name())?;
+            &one.size
+        }
+        Compute::Kubernetes { .. } => {
+            return Err(p
+                .get("computeId")
+                .unsupported(format!(
+                    "names {compute}, a Kubernetes compute: parallel steps on one are not built yet"
+                ))
+                .hint("name a cluster: `zaffre compute create -n NAME --type amlcompute`"));
+        }
+    };
+    node_type(&p, named, size, compute.name())?;
+    let instances = count(&resources.get("instanceCount"), 1..=MAX_NODES)?.unwrap_or(1);
+    let (model, mut environment) = (
+        model(&links, &of, &settings)?,
+        links.environment(&p.get("environmentId"))?,
+    );
+    if model.is_some() && environment.packages == Packages::None {
+        environment.packages = Packages::OfModel; // unless the environment has some
+    }
+    let ours = ours(&p.get("properties").maybe_object()?)?;
+    let sources = resolve::inputs(&links, &p.get("inputs"), &inputs)?;
+    let named = p.get("inputs").get(&settings.input);
+    let (sources, input) = listed(&named, sources, &settings.input)?;
+    let outputs = resolve::outputs(&links, &p.get("outputs"), &outputs, id)?;
+    let artifacts = run_path(id, places.artifacts_of(id.name()))?;
+    let rows = settings
+        .rows
+        .as_ref()
+        .and_then(|name| outputs.get_key_value(name));
+    let (folder, output) = match rows {
+        None => (artifacts.clone(), BatchOutput::SummaryOnly),
+        Some((name, output)) => {
+            let (folder, file) = target(&p.get("outputs").get(name), output)?;
+            (folder, BatchOutput::AppendRow { file })
+        }
+    };
+    let spec = BatchSpec {
+        input_is_folder: !matches!(
+            inputs.get(&settings.input),
+            Some(Input::At {
+                kind: PortType::File,
+                ..
+            })
+        ),
+        input,
+        input_from: Some(settings.input.clone()),
+        mini_batch_size: settings.mini_batch_size,
+        workers_per_node: settings.workers,
+        max_retries: settings.max_retries,
+        timeout: settings.timeout,
+        error_threshold: settings.error_threshold,
+        mini_batch_error_threshold: settings.mini_batch_error_threshold,
+        output_folder: folder,
+        segment: run_path(id, places.segment(id))?,
+        // a step waits for nodes, as every step does; that a batch job ends without them is a rule of batch endpoints (R-61)
+        on_capacity_loss: OnCapacityLoss::Wait,
+        max_preemptions: ours.max_preemptions,
+        resume_from: None,
+        fingerprint: Box::default(),
+        output,
+    };
+    let Some(root) = spec.root() else {
+        return Err(named.refuse(format!("is {}, a whole container", spec.input)));
+    };
+    let collect = matches!(spec.output, BatchOutput::AppendRow { .. });
+    let pool = PoolSpec {
+        workers: settings.workers,
+        script: match &settings.scorer {
+            Scorer::Script(path) => Some(path.as_str().into()),
+            Scorer::Model(_) => None,
+        },
+        arguments: settings.arguments.clone(),
+        shutdown: true,
+        listing: run_path(id, places.listing(id))?,
+        root,
+        group: settings.mini_batch_size,
+        timeout: settings.timeout,
+        format: ours.format,
+        collect,
+        header: ours.header && collect,
+        // what a script leaves there is an artifact of the run, as a command's `outputs/` is
+        shared_output: run_path(id, artifacts.join("outputs"))?,
+        logging_level: settings.logging.into(),
+    };
+    let task = TaskSpec {
+        program: Program::Pool(pool),
+        environment,
+        code: links.code(&p.get("codeId"))?,
+        inputs: sources,
+        outputs,
+        model,
+        variables: p.get("environmentVariables").variables(warnings)?,
+        limits: resolve::limits(size),
+        artifacts,
+    };
+    if task.code.is_none() && task.model.is_none() {
+        return Err(of.get("task").get("code").missing());
+    }
+    Ok(RunSpec {
+        compute,
+        instances,
+        task: Arc::new(task),
+        work: Work::Batch(Box::new(spec)),
+        timeout: None,
+        instance_type: None,
+        part: None,
+    })
+}
+
+/// The input that is listed: what is listed is what is read, so it is no copy.
+fn listed(
+    field: &Field<'_>,
+    mut inputs: BTreeMap<Box<str>, InputSpec>,
+    name: &str,
+) -> Result<(BTreeMap<Box<str>, InputSpec>, BlobPath), Invalid> {
+    match inputs.get_mut(name) {
+        Some(InputSpec::Path { source, copy }) => {
+            *copy = false;
+            let source = source.clone();
+            Ok((inputs, source))
+        }
+        Some(InputSpec::Literal(_)) | None => Err(field
+            .get("mode")
+            .unsupported("is direct, and the files of input_data are read; ro_mount is built")),
+    }
+}
+
+/// The model of a task of type `model`.
+fn model(
+    links: &Links<'_>,
+    of: &Field<'_>,
+    settings: &Settings,
+) -> Result<Option<ModelSpec>, Invalid> {
+    let Scorer::Model(text) = &settings.scorer else {
+        return Ok(None);
+    };
+    let place = of.get("task").get("model");
+    let found = links.model(&place, text)?;
+    if found.kind != ModelType::Mlflow {
+        return Err(place.refuse(format!(
+            "names {}, and only an mlflow_model is scored without a script",
+            shown(&found.label)
+        )));
+    }
+    Ok(Some(ModelSpec {
+        source: found.path,
+        mlflow: true,
+    }))
+}
+
+/// Everything that decides what the result of a parallel step is, besides code, environment, variables, inputs and outputs.
+pub fn identity(task: &TaskSpec, pool: &PoolSpec, batch: &BatchSpec) -> Value {
+    json!({
+        "script": pool.script,
+        "arguments": pool.arguments,
+        "model": task.model,
+        "input": batch.input_from,
+        "folder": batch.input_is_folder,
+        "mini_batch_size": batch.mini_batch_size,
+        "retries": batch.max_retries,
+        "timeout": batch.timeout,
+        "thresholds": [batch.error_threshold, batch.mini_batch_error_threshold],
+        // the folder of a default place has the name of the job in it
+        "rows": match &batch.output {
+            BatchOutput::AppendRow { file } => Some(file),
+            BatchOutput::SummaryOnly => None,
+        },
+        "format": pool.format,
+        "header": pool.header,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(line: &str) -> Result<Vec<String>, String> {
+        let words = words(&Field::at("/a"), line).map_err(|e| e.message)?;
+        Ok(words.into_iter().map(String::from).collect())
+    }
+
+    #[test]
+    fn a_line_becomes_words_and_an_expression_stays_one() {
+        let line = r#"--a  "two words" b\ c ${{ inputs.x }}/y 'it"s' "" --z=${{outputs.o}}"#;
+        let want = [
+            "--a",
+            "two words",
+            "b c",
+            "${{inputs.x}}/y",
+            "it\"s",
+            "",
+            "--z=${{outputs.o}}",
+        ];
+        assert_eq!(split(line).unwrap(), want);
+        assert_eq!(split("  \n ").unwrap(), [""; 0]);
+        assert!(
+            split("a 'b")
+                .unwrap_err()
+                .contains("has a ' that is not closed")
+        );
+        assert!(split("a \\").unwrap_err().contains("before nothing"));
+    }
+
+    #[test]
+    fn a_size_is_a_number_of_files() {
+        let size = |value: Value| mini_batch_size(&Field::root(&value)).map_err(|e| e.message);
+        assert_eq!(size(json!(null)), Ok(10));
+        assert_eq!(size(json!(0)), Ok(10), "what the SDK sends for nothing");
+        assert_eq!((size(json!("25")), size(json!(3))), (Ok(25), Ok(3)));
+        assert!(
+            size(json!("10kB"))
+                .unwrap_err()
+                .contains("an amount of tabular data")
+        );
+        for wrong in [json!("ten"), json!(-1), json!("1.5"), json!("10 kb")] {
+            assert!(size(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+}
