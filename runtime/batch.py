@@ -413,11 +413,13 @@ def main():
     try:
         serve(channel, page, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
         if shutdown and options["shutdown"]:
-            shutdown()  # the channel is closed: nothing is left to run, and what it raises goes to stderr
+            shutdown()  # nothing is left to run, and what it raises goes to stderr
     except BaseException:
         if os.getpid() != channel.pid:
             os._exit(1)
         raise
+    finally:
+        channel.forget()  # the agent need not wait long for threads that user code has left behind
 
 
 if __name__ == "__main__":

@@ -119,6 +119,7 @@ same(text, str(3 * sum(range(FILES))), "every file was counted once")
 steps = {step.display_name: step for step in ml.jobs.list(parent_job_name=job.name)}
 same(sorted(steps), ["scale", "total"], "its steps are children")
 step = ml.jobs.get(steps["scale"].name)
+same(step.command, "parallel scale.py --mini_batch_size 7 --output_file_name rows", "what a step is, in a line")
 same((step.status, step.properties["zaffre.mini_batches_total"]), ("Completed", "3"), "a size that is an input of the pipeline")
 ml.jobs.download(step.name, output_name="beside", download_path=here / "got")
 beside = sorted(path.name for path in (here / "got/named-outputs/beside").iterdir())

@@ -68,6 +68,7 @@ fn batch(input: &str) -> Arc<RunSpec> {
                 workers: 2,
                 script: Some("score.py".into()),
                 arguments: Vec::new(),
+                rows: None,
                 shutdown: false,
                 listing: path("runs/j/listing"),
                 root: path(input),

@@ -362,6 +362,7 @@ fn spec(group: u32) -> TaskSpec {
             workers: 2,
             script: Some("score.py".into()),
             arguments: Vec::new(),
+            rows: None,
             shutdown: false,
             listing: path("runs/listing"),
             root: path("input"),

@@ -213,6 +213,9 @@ pub struct Pool {
     /// Its arguments, with their `${{…}}` expressions.
     #[serde(default)]
     pub arguments: Vec<String>,
+    /// The output that nobody writes here.
+    #[serde(default)]
+    pub rows: Option<String>,
     /// Its `shutdown()` is called before a worker ends.
     #[serde(default)]
     pub shutdown: bool,

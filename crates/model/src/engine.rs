@@ -177,6 +177,9 @@ pub struct PoolSpec {
     /// Arguments of the script, word by word, with their `${{…}}` expressions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Box<str>>,
+    /// The output that is the file of all rows: written when the run is published, and by nobody before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Box<str>>,
     /// Whether the script's `shutdown()` is called before a worker ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shutdown: bool,

@@ -59,9 +59,12 @@ fn twenty_files_go_through_a_parallel_step_and_its_rows_to_a_command() {
 
     let job = json(&server.ok(&["job", "show", "-n", "words_count", "-o", "json"]));
     assert_eq!(job["status"], "Completed");
-    assert_eq!(
-        job["command"],
-        "parallel count.py --mini_batch_size 2 --output_file_name counts"
+    assert_eq!(job["type"], "parallel");
+    assert_eq!(job["parallel"]["task"]["entry_script"], "count.py");
+    let streamed = server.ok(&["job", "stream", "-n", "words_count"]);
+    assert!(
+        streamed.contains("Processed 10 of 10 mini batches"),
+        "{streamed}"
     );
     let count = |name: &str| server.count("words_count", name);
     assert_eq!(

@@ -12,7 +12,7 @@ use super::{
     task::{POOL_GRACE, SHUTDOWN_GRACE},
     worker::{self, Answer, Worker, kind},
 };
-use crate::{confine, proc, protocol::Pool};
+use crate::{confine, protocol::Pool};
 use model::{
     Bytes, Millis, Ranges,
     engine::{Cause, Exit},
@@ -234,6 +234,9 @@ impl PoolRun {
         let (channel, progress) = channel;
         let worker = Worker::new(number, l.child, channel, progress, pumps, cx.now)?;
         worker.watch(cx.epoll, self.slot)?;
+        if self.stopping {
+            worker.ask_to_end(); // the others were asked while it came
+        }
         self.workers.push(worker);
         Ok(())
     }
@@ -634,15 +637,11 @@ impl PoolRun {
         }
     }
 
-    /// Asks every worker to end: idle ones by closing their channel, busy ones by SIGTERM.
+    /// Asks every worker to end.
     pub fn ask_to_end(&mut self) {
         self.stopping = true;
         for worker in &self.workers {
-            if !worker.with_it().is_empty() || !worker.ready {
-                proc::kill_group(worker.child.id(), Signal::TERM);
-            } else {
-                let _ = worker.channel.shutdown(std::net::Shutdown::Write);
-            }
+            worker.ask_to_end();
         }
     }
 

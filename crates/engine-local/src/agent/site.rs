@@ -172,20 +172,11 @@ impl Site {
         }
         let mut outputs = Vec::new();
         for output in &order.outputs {
-            let shares = shares_outputs(&order);
-            let path = match shares {
-                true => output.target.clone(),
-                false => output_path(&folder, output),
+            let path = match &order.work {
+                Work::Pool(pool) => shared_output(pool, output, user),
+                Work::Command { .. } => own_output(&folder, output, user),
             };
-            let parent = match path.parent() {
-                Some(parent) if output.file => parent,
-                Some(_) | None => &path,
-            };
-            let made = match shares {
-                true => shared(parent, user),
-                false => own_folder(parent, user),
-            };
-            made.map_err(|e| fail(&format!("output {}", output.name), e))?;
+            let path = path.map_err(|e| fail(&format!("output {}", output.name), e))?;
             outputs.push((output.name.clone(), path));
         }
         let shown = order
@@ -484,6 +475,38 @@ fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
 /// Whether the outputs are those of all nodes together (S4).
 fn shares_outputs(order: &Order) -> bool {
     matches!(order.work, Work::Pool(_))
+}
+
+/// The place of an output that all nodes write to.
+fn shared_output(pool: &Pool, output: &Output, user: Option<(u32, u32)>) -> io::Result<PathBuf> {
+    let path = output.target.clone();
+    if !output.file {
+        shared(&path, user)?;
+        return Ok(path);
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    // The folder may hold files of others and stays closed; so a user that may not make the file finds it made.
+    if let Some((_, gid)) = user
+        && pool.rows.as_deref() != Some(&output.name)
+    {
+        let file = File::options().create(true).append(true).open(&path)?;
+        rustix::fs::fchown(&file, None, Some(Gid::from_raw(gid)))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o664))?;
+    }
+    Ok(path)
+}
+
+/// The place of an output of this task alone.
+fn own_output(folder: &Path, output: &Output, user: Option<(u32, u32)>) -> io::Result<PathBuf> {
+    let path = output_path(folder, output);
+    let parent = match path.parent() {
+        Some(parent) if output.file => parent,
+        Some(_) | None => &path,
+    };
+    own_folder(parent, user)?;
+    Ok(path)
 }
 
 fn output_path(folder: &Path, output: &Output) -> PathBuf {

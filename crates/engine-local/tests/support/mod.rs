@@ -263,6 +263,7 @@ impl Rig {
                 workers,
                 script: Some("score.py".into()),
                 arguments: Vec::new(),
+                rows: None,
                 shutdown: false,
                 listing,
                 root: BlobPath::new("input").unwrap(),

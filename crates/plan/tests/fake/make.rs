@@ -115,6 +115,7 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
         workers: of.workers,
         script: Some("score.py".into()),
         arguments: Vec::new(),
+        rows: None,
         shutdown: false,
         listing: path("azureml/run/listing"),
         root: path("data/in"),

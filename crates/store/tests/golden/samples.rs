@@ -113,6 +113,7 @@ fn batch() -> Arc<RunSpec> {
         workers: 2,
         script: Some("score.py".into()),
         arguments: Vec::new(),
+        rows: None,
         shutdown: false,
         listing: path("system/run-1/listing"),
         root: path("data"),
@@ -166,6 +167,7 @@ fn parallel() -> Arc<RunSpec> {
     let mut task = (*run.task).clone();
     if let Program::Pool(pool) = &mut task.program {
         pool.arguments = vec!["--to".into(), "${{outputs.files}}".into()];
+        pool.rows = Some("rows".into());
         pool.shutdown = true;
     }
     run.task = Arc::new(task);

@@ -551,6 +551,7 @@ fn task(
             workers: d.workers,
             script: parts.script.as_deref().map(Into::into),
             arguments: Vec::new(),
+            rows: None,
             shutdown: false,
             listing: run_path(id, places.listing(id))?,
             root,

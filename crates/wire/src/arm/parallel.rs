@@ -576,6 +576,7 @@ pub fn step_run(
             Scorer::Model(_) => None,
         },
         arguments: settings.arguments.clone(),
+        rows: settings.rows.clone(),
         shutdown: true,
         listing: run_path(id, places.listing(id))?,
         root,
