@@ -496,3 +496,41 @@ fn a_parallel_job_is_none_by_itself() {
         assert!(said.contains("which runs in a pipeline only"), "{said}");
     }
 }
+
+#[test]
+fn a_step_inside_a_pipeline_component_is_told_by_the_one_around_it() {
+    let mut shelf = Shelf::new();
+    let with_variables = json!({"/environment_variables": {"A": "component", "B": "component"}});
+    shelf.component("score", &component(with_variables));
+    let mut inner = pipeline(json!({
+        "/properties/jobs/score/mini_batch_size": "${{parent.inputs.size}}",
+        "/properties/jobs/score/environment_variables": {"A": "step"},
+    }))["properties"]
+        .clone();
+    inner["type"] = json!("pipeline");
+    inner["inputs"] = json!({"in": {"type": "uri_folder"}, "size": {"type": "integer"}});
+    inner["outputs"] = json!({"o": {"type": "uri_file"}});
+    shelf.component("both", &inner);
+    let body = pipeline(json!({"/properties/jobs": {"outer": {
+        "type": "pipeline", "componentId": "azureml:both:1",
+        "inputs": {"in": {"value": "${{parent.inputs.in}}"}, "size": {"value": "${{parent.inputs.size}}"}},
+        "outputs": {"o": {"value": "${{parent.outputs.o}}"}},
+    }}}));
+    let run = shelf.run("p", &body).unwrap_or_else(|e| panic!("{e}"));
+    let Work::Pipeline(outer) = &run.work else {
+        panic!("a pipeline");
+    };
+    let Work::Pipeline(inner) = &outer.steps["outer"].run.work else {
+        panic!("a pipeline");
+    };
+    let step = &inner.steps["score"];
+    assert_eq!(step.job.name(), "p_outer_score");
+    assert_eq!(parts(&step.run).0.mini_batch_size, 7);
+    let variables = &step.run.task.variables;
+    assert_eq!((&*variables["A"], &*variables["B"]), ("step", "component"));
+    let target = &run.task.outputs["o"].target;
+    assert_eq!(
+        step.run.task.outputs["scores"].target, *target,
+        "the outermost says where"
+    );
+}
