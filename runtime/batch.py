@@ -320,7 +320,8 @@ def as_frame(pandas, predictions, base, table):
 
 
 def settings():
-    """What the agent tells: script or model, arguments, shutdown, listing, root, group, azure, collect, header, logging_level."""
+    """What the agent tells: script or model, listing, root, group, azure, collect, header, logging_level; and arguments and
+    shutdown, which an agent of an older server does not know."""
     return json.loads(sys.argv[1])
 
 
@@ -389,7 +390,7 @@ def main():
     options = settings()
     with open(sys.argv[2], "r+b") as file:
         page = memoryview(mmap.mmap(file.fileno(), 4096)).cast("I")
-    sys.argv = [options.get("script") or "mlflow", *options["arguments"], "--logging_level", options["logging_level"]]
+    sys.argv = [options.get("script") or "mlflow", *options.get("arguments", []), "--logging_level", options["logging_level"]]
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -412,7 +413,7 @@ def main():
     channel.send(READY)
     try:
         serve(channel, page, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
-        if shutdown and options["shutdown"]:
+        if shutdown and options.get("shutdown"):
             shutdown()  # nothing is left to run, and what it raises goes to stderr
     except BaseException:
         if os.getpid() != channel.pid:

@@ -207,6 +207,10 @@ fn a_worker_dies_and_a_node_is_taken_and_every_row_is_there_once() {
         (0, 1, 1)
     );
     assert_eq!((count("rows"), count("failed_items")), (31, 0));
+    assert!(
+        count("rerun") > 0,
+        "the node held mini-batches that were begun"
+    );
     server.stop();
 }
 
@@ -271,4 +275,43 @@ fn a_threshold_ends_the_step_and_the_pipeline_says_which() {
         (1, 1)
     );
     server.stop();
+}
+
+#[test]
+fn a_cancel_of_the_pipeline_reaches_the_workers_in_the_midst_of_it() {
+    let server = Server::start();
+    let meeting = Meeting::new(&server);
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("cluster.yml", CLUSTER);
+    write("code/score.py", GATED);
+    let step = format!("{GATED_STEP}{}", meeting.variable());
+    write("pipeline.yml", &step);
+    let names: Vec<_> = (0..31).map(|i| format!("f{i:03}")).collect();
+    let files = names.iter().map(|n| (n.as_str(), n.as_str()));
+    fill(&server.folder.join("in"), files);
+    server.ok(&["compute", "create", "-f", "cluster.yml", "-o", "none"]);
+    server.ok(&[
+        "job",
+        "create",
+        "-f",
+        "pipeline.yml",
+        "-n",
+        "p",
+        "-o",
+        "none",
+    ]);
+    server.wait("all four workers are within a mini-batch", LONG, |_| {
+        meeting.names().len() == 4
+    });
+    let explained = server.value(&["job", "explain", "-n", "p"], "state");
+    assert_eq!(explained, "running");
+    server.ok(&["job", "cancel", "-n", "p", "-o", "none"]);
+    server.wait("the pipeline is canceled", LONG, |s| {
+        s.value(&["job", "show", "-n", "p"], "status") == "Canceled"
+    });
+    assert_eq!(
+        server.value(&["job", "show", "-n", "p_score"], "status"),
+        "Canceled"
+    );
+    server.stop(); // and says when a worker is left
 }

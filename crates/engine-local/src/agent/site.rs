@@ -8,14 +8,15 @@
 //! S4 a command's named outputs are put to their targets when it ends; the workers of a pool share them with those of other
 //!    nodes, before and after, and so write to the targets themselves.
 
+use super::outputs::{output_path, own_output, shared, shared_output, shares_outputs};
 use crate::{
     confine::{Cage, Plan},
     proc,
-    protocol::{Input, NodeConfig, Order, Output, Pool, Role, Work},
+    protocol::{Input, NodeConfig, Order, Pool, Role, Work},
     tree::{Copy, Seen},
 };
 use model::TaskId;
-use rustix::fs::{Mode, chown};
+use rustix::fs::chown;
 use rustix::process::{Gid, Uid};
 use std::{
     ffi::{OsStr, OsString},
@@ -461,7 +462,7 @@ fn mine(user: Option<(u32, u32)>) -> Copy<'static> {
     }
 }
 
-fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
+pub(super) fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -470,52 +471,6 @@ fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
         chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
     Ok(())
-}
-
-/// Whether the outputs are those of all nodes together (S4).
-fn shares_outputs(order: &Order) -> bool {
-    matches!(order.work, Work::Pool(_))
-}
-
-/// The place of an output that all nodes write to.
-fn shared_output(pool: &Pool, output: &Output, user: Option<(u32, u32)>) -> io::Result<PathBuf> {
-    let path = output.target.clone();
-    if !output.file {
-        shared(&path, user)?;
-        return Ok(path);
-    }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    // The folder may hold files of others and stays closed; so a user that may not make the file finds it made.
-    if let Some((_, gid)) = user
-        && pool.rows.as_deref() != Some(&output.name)
-    {
-        let file = File::options().create(true).append(true).open(&path)?;
-        rustix::fs::fchown(&file, None, Some(Gid::from_raw(gid)))?;
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o664))?;
-    }
-    Ok(path)
-}
-
-/// The place of an output of this task alone.
-fn own_output(folder: &Path, output: &Output, user: Option<(u32, u32)>) -> io::Result<PathBuf> {
-    let path = output_path(folder, output);
-    let parent = match path.parent() {
-        Some(parent) if output.file => parent,
-        Some(_) | None => &path,
-    };
-    own_folder(parent, user)?;
-    Ok(path)
-}
-
-fn output_path(folder: &Path, output: &Output) -> PathBuf {
-    let own = folder.join("out").join(&output.name);
-    if output.file {
-        own.join(output.target.file_name().unwrap_or("output".as_ref()))
-    } else {
-        own
-    }
 }
 
 /// Whether a shell takes a path for one word and nothing else. What a user called the folder of an input is not part of its
@@ -737,16 +692,6 @@ fn pool_settings(
         "logging_level": pool.logging_level,
     })
     .to_string())
-}
-
-/// The folder that all workers of the run may write, whichever node they are on: its group is the run's.
-fn shared(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    if let Some((_, gid)) = user {
-        chown(path, None, Some(Gid::from_raw(gid)))?;
-        rustix::fs::chmod(path, Mode::from_raw_mode(0o2775))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
