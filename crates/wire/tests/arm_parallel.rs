@@ -251,6 +251,10 @@ fn outputs_inputs_and_settings_come_in_every_form() {
         (RowFormat::Azure, "b")
     );
 
+    // a step waits for nodes, unless it says otherwise
+    let step = of(json!({score("properties"): {"zaffre.on_capacity_loss": "cancel"}}));
+    assert_eq!(parts(&step.run).0.on_capacity_loss, OnCapacityLoss::Cancel);
+
     // one file is listed in its folder
     let body = pipeline(json!({
         "/properties/jobs/split": {"type": "command", "componentId": "azureml:split:1"},

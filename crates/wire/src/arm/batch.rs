@@ -347,7 +347,8 @@ pub fn resources_of_a_cluster(
 
 /// What the `zaffre.*` properties say.
 pub(super) struct Ours {
-    on_capacity_loss: OnCapacityLoss,
+    /// R-61 or wait; the first when nothing is said.
+    pub(super) on_capacity_loss: OnCapacityLoss,
     /// Text form of rows.
     pub(super) format: RowFormat,
     /// Whether column names are written once.

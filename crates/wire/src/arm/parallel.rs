@@ -9,7 +9,7 @@
 use super::{
     Invalid,
     asset::{ModelType, common},
-    batch::{MAX_INT, MAX_TIMEOUT, MAX_WORKERS, ours, script_path},
+    batch::{MAX_INT, MAX_TIMEOUT, MAX_WORKERS, ON_CAPACITY_LOSS, ours, script_path},
     component::{self, Spec, Takes},
     compute::MAX_NODES,
     field::Field,
@@ -523,7 +523,8 @@ pub fn step_run(
     if model.is_some() && environment.packages == Packages::None {
         environment.packages = Packages::OfModel; // unless the environment has some
     }
-    let ours = ours(&p.get("properties").maybe_object()?)?;
+    let bag = p.get("properties").maybe_object()?;
+    let ours = ours(&bag)?;
     let sources = resolve::inputs(&links, &p.get("inputs"), &inputs)?;
     let named = p.get("inputs").get(&settings.input);
     let (sources, input) = listed(&named, sources, &settings.input)?;
@@ -559,7 +560,10 @@ pub fn step_run(
         output_folder: folder,
         segment: run_path(id, places.segment(id))?,
         // a step waits for nodes, as every step does; that a batch job ends without them is a rule of batch endpoints
-        on_capacity_loss: OnCapacityLoss::Wait,
+        on_capacity_loss: match bag.get(ON_CAPACITY_LOSS).value() {
+            Some(_) => ours.on_capacity_loss,
+            None => OnCapacityLoss::Wait,
+        },
         max_preemptions: ours.max_preemptions,
         resume_from: None,
         fingerprint: Box::default(),
@@ -710,7 +714,10 @@ mod tests {
 
     #[test]
     fn a_size_is_a_number_of_files() {
-        let size = |value: Value| mini_batch_size(&Field::root(&value)).map_err(|e| e.message);
+        let size = |value: Value| {
+            let said = json!({"size": value});
+            mini_batch_size(&Field::root(&said).get("size")).map_err(|e| e.message)
+        };
         assert_eq!(size(json!(null)), Ok(10));
         assert_eq!(size(json!(0)), Ok(10), "what the SDK sends for nothing");
         assert_eq!((size(json!("25")), size(json!(3))), (Ok(25), Ok(3)));
