@@ -316,6 +316,8 @@ fn an_output_that_is_there_already_is_never_overwritten() {
         panic!("it must fail")
     };
     assert!(why.to_string().contains("already exists"), "{why}");
+    let run = control.run(&job).unwrap().unwrap();
+    assert_eq!(run.given, 0, "it is told before a node works for nothing");
     assert_eq!(
         site.blobs
             .read(&path("blobs/out/j/predictions.csv"), 9)
