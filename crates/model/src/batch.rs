@@ -205,6 +205,9 @@ pub struct BatchSpec {
     /// More mini-batches than this that failed, or returned fewer elements than they had items, end the run; -1 ignores all.
     #[serde(default = "any_number", skip_serializing_if = "is_any_number")]
     pub mini_batch_error_threshold: i64,
+    /// More of them than this percentage of all end the run.
+    #[serde(default = "all_of_them", skip_serializing_if = "is_all_of_them")]
+    pub allowed_failed_percent: u32,
     /// Where rows go.
     pub output: BatchOutput,
     /// Folder that holds the output file (and custom outputs).
@@ -223,6 +226,8 @@ pub struct BatchSpec {
 
 /// The threshold that ignores every failure.
 pub const ANY_NUMBER: i64 = -1;
+/// The percentage that ignores every failure.
+pub const ALL_OF_THEM: u32 = 100;
 
 fn any_number() -> i64 {
     ANY_NUMBER
@@ -230,6 +235,13 @@ fn any_number() -> i64 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_any_number(threshold: &i64) -> bool {
     *threshold == ANY_NUMBER
+}
+fn all_of_them() -> u32 {
+    ALL_OF_THEM
+}
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_all_of_them(percent: &u32) -> bool {
+    *percent == ALL_OF_THEM
 }
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 pub(crate) fn is_zero(count: &u32) -> bool {

@@ -174,6 +174,15 @@ pub enum Why {
         /// `mini_batch_error_threshold`.
         threshold: i64,
     },
+    /// Too large a part of all mini-batches failed, or returned fewer elements than they had items.
+    AllowedFailedPercent {
+        /// Mini-batches that failed.
+        failed: u32,
+        /// Of how many.
+        total: u32,
+        /// `--allowed_failed_percent`.
+        percent: u32,
+    },
     /// Nothing succeeded at all.
     NothingSucceeded {
         /// Mini-batches tried.
@@ -397,6 +406,14 @@ impl fmt::Display for Why {
                 f,
                 "{failed} mini-batches failed, mini_batch_error_threshold is {threshold}"
             ),
+            Why::AllowedFailedPercent {
+                failed,
+                total,
+                percent,
+            } => write!(
+                f,
+                "{failed} of {total} mini-batches failed, allowed_failed_percent is {percent}"
+            ),
             Why::NothingSucceeded { total } => {
                 write!(
                     f,
@@ -488,6 +505,7 @@ impl Why {
             Why::NoSuchCompute { .. } => Some("`zaffre compute list` shows what there is".into()),
             Why::ErrorThreshold { .. }
             | Why::MiniBatchErrorThreshold { .. }
+            | Why::AllowedFailedPercent { .. }
             | Why::NothingSucceeded { .. }
             | Why::UserError { .. } => {
                 Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())

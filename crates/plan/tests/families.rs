@@ -157,6 +157,7 @@ impl Sim {
             retries: small(&mut self.draw, 3),
             threshold: threshold(&mut self.draw),
             mini_batch_threshold: threshold(&mut self.draw),
+            percent: 100 - small(&mut self.draw, 2) * 40,
             wait: true,
             summary: self.draw.once_in(3),
             input_from: lists.map(Into::into),

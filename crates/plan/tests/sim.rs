@@ -233,6 +233,7 @@ impl<'a> Sim<'a> {
                 } else {
                     -1
                 },
+                percent: 100,
                 wait: self.rng.one_in(2),
                 summary: self.rng.one_in(4),
                 max_preemptions: self.rng.one_in(6).then(|| self.rng.small(3)),

@@ -446,6 +446,7 @@ impl Story {
             retries: options.number("retries", 3),
             threshold: options.number("threshold", -1),
             mini_batch_threshold: options.number("mini_batch_threshold", -1),
+            percent: options.number("percent", 100),
             wait: options.has("wait"),
             summary: options.has("summary"),
             max_preemptions: options.0.get("max_preemptions").map(|n| n.parse().unwrap()),

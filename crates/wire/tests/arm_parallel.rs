@@ -538,3 +538,46 @@ fn a_step_inside_a_pipeline_component_is_told_by_the_one_around_it() {
         "the outermost says where"
     );
 }
+
+#[test]
+fn the_part_that_may_fail_is_an_argument_and_what_else_azures_engine_reads_is_warned_about() {
+    let shelf = Shelf::new();
+    let with = |line: &str| {
+        let body = pipeline(json!({
+            "/properties/jobs/score/task/program_arguments": line,
+            "/properties/jobs/score/inputs/label": "30",
+        }));
+        let id = JobId::new(&workspace(), "p");
+        let look = |key: &DocKey| shelf.0.get(key).cloned();
+        let mut warnings = Vec::new();
+        let run = arm::job_run(&id, &body, &look, &mut warnings).map_err(|e| e.to_string())?;
+        let Work::Pipeline(pipeline) = run.work else {
+            panic!("a pipeline");
+        };
+        let percent = parts(&pipeline.steps["score"].run).0.allowed_failed_percent;
+        Ok::<_, String>((percent, warnings))
+    };
+    assert_eq!(with("--x 1"), Ok((100, Vec::new())));
+    assert_eq!(with("--allowed_failed_percent 10").unwrap().0, 10);
+    assert_eq!(with("--a --allowed_failed_percent=0").unwrap().0, 0);
+    assert_eq!(
+        with("--allowed_failed_percent ${{inputs.label}}")
+            .unwrap()
+            .0,
+        30
+    );
+    let said = with("--allowed_failed_percent 101").unwrap_err();
+    assert!(
+        said.contains("expected a whole number from 0 to 100"),
+        "{said}"
+    );
+    assert!(with("--allowed_failed_percent").is_err());
+    let warnings = with("--task_overhead_timeout 5 --copy_logs_to_parent=true")
+        .unwrap()
+        .1;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(
+        warnings[0].ends_with("program_arguments: --task_overhead_timeout has no effect here"),
+        "{warnings:?}"
+    );
+}

@@ -82,6 +82,7 @@ fn batch() -> RunRecord {
         timeout: model::Millis::secs(30),
         error_threshold: -1,
         mini_batch_error_threshold: -1,
+        allowed_failed_percent: 100,
         output: BatchOutput::AppendRow {
             file: "predictions.csv".into(),
         },

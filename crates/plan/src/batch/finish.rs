@@ -90,6 +90,14 @@ impl Turning<'_> {
         if u64::try_from(threshold).is_ok_and(|most| u64::from(failed) > most) {
             return Some(Why::MiniBatchErrorThreshold { failed, threshold });
         }
+        let (total, percent) = (batch.total(), spec.allowed_failed_percent);
+        if u64::from(failed) * 100 > u64::from(total) * u64::from(percent) {
+            return Some(Why::AllowedFailedPercent {
+                failed,
+                total,
+                percent,
+            });
+        }
         let cap = spec.max_preemptions?;
         let worn = batch.losses.iter().find(|&(_, &n)| n > cap);
         worn.map(|(&mini_batch, _)| Why::TooManyPreemptions { mini_batch, cap })

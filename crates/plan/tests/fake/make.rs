@@ -84,6 +84,7 @@ pub struct BatchOf {
     pub retries: u32,
     pub threshold: i64,
     pub mini_batch_threshold: i64,
+    pub percent: u32,
     pub wait: bool,
     pub summary: bool,
     pub max_preemptions: Option<u32>,
@@ -100,6 +101,7 @@ impl Default for BatchOf {
             retries: 3,
             threshold: -1,
             mini_batch_threshold: -1,
+            percent: 100,
             wait: false,
             summary: false,
             max_preemptions: None,
@@ -137,6 +139,7 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
         timeout: Millis::secs(30),
         error_threshold: of.threshold,
         mini_batch_error_threshold: of.mini_batch_threshold,
+        allowed_failed_percent: of.percent,
         output: if of.summary {
             BatchOutput::SummaryOnly
         } else {

@@ -135,6 +135,7 @@ fn batch() -> Arc<RunSpec> {
         timeout: Millis(30_000),
         error_threshold: -1,
         mini_batch_error_threshold: -1,
+        allowed_failed_percent: 100,
         output: BatchOutput::AppendRow {
             file: "predictions.csv".into(),
         },
@@ -162,6 +163,7 @@ fn parallel() -> Arc<RunSpec> {
     if let Work::Batch(spec) = &mut run.work {
         spec.input_from = Some("rows".into());
         spec.mini_batch_error_threshold = 3;
+        spec.allowed_failed_percent = 20;
         spec.resume_from = None;
     }
     let mut task = (*run.task).clone();
@@ -395,6 +397,11 @@ fn reasons() -> Vec<Why> {
         Why::MiniBatchErrorThreshold {
             failed: 2,
             threshold: 1,
+        },
+        Why::AllowedFailedPercent {
+            failed: 2,
+            total: 9,
+            percent: 20,
         },
         Why::NothingSucceeded { total: 2 },
         Why::ComputeDeleted {

@@ -25,7 +25,7 @@ use crate::{
 use model::{
     BatchSpec, BlobPath, ClusterSpec, ComputeId, Document, JobId, Millis, Outcome, RunRecord,
     RunSpec, RunState, TaskSpec, Work,
-    batch::{ANY_NUMBER, BatchOutput},
+    batch::{ALL_OF_THEM, ANY_NUMBER, BatchOutput},
     engine::{EnvironmentSpec, ModelSpec, Packages, PoolSpec, Program, RowFormat},
 };
 use serde_json::{Map, Value, json};
@@ -332,6 +332,7 @@ pub fn batch_run(
         timeout: settings.timeout,
         error_threshold: settings.error_threshold,
         mini_batch_error_threshold: ANY_NUMBER,
+        allowed_failed_percent: ALL_OF_THEM,
         output: match settings.action {
             OutputAction::AppendRow => BatchOutput::AppendRow {
                 file: file.as_str().into(),

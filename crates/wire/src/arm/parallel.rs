@@ -23,7 +23,7 @@ use crate::{
 };
 use model::{
     BatchSpec, BlobPath, JobId, Millis, RunSpec, TaskSpec, Work,
-    batch::{ANY_NUMBER, BatchOutput, OnCapacityLoss},
+    batch::{ALL_OF_THEM, ANY_NUMBER, BatchOutput, OnCapacityLoss},
     engine::{InputSpec, ModelSpec, OutputSpec, Packages, PoolSpec, Program},
 };
 use serde_json::{Map, Value, json};
@@ -37,6 +37,17 @@ use std::{
 pub const JOB_TYPE: &str = "Parallel";
 /// Where the settings stand in a step's document.
 pub const SETTINGS: &str = "parallel";
+/// Arguments of the script that Azure's engine reads, too, and this one has nothing to do with. Its limits of time are those
+/// of `retry_settings`; logs are where they are read.
+const NOT_HERE: [&str; 5] = [
+    "--task_overhead_timeout",
+    "--progress_update_timeout",
+    "--first_task_creation_timeout",
+    "--copy_logs_to_parent",
+    "--resource_monitor_interval",
+];
+/// The one that it acts upon.
+const PERCENT: &str = "--allowed_failed_percent";
 /// The file of all rows in an output that is a folder, as Azure's engine names it.
 pub const ROWS_FILE: &str = "parallel_run_step.txt";
 
@@ -346,6 +357,43 @@ fn words(field: &Field<'_>, line: &str) -> Result<Vec<Box<str>>, Invalid> {
     Ok(out)
 }
 
+/// What the arguments say to the engine: the part of all mini-batches that may fail.
+fn percent(
+    field: &Field<'_>,
+    arguments: &[Box<str>],
+    inputs: &BTreeMap<Box<str>, Input>,
+    warnings: &mut Vec<String>,
+) -> Result<u32, Invalid> {
+    let mut found = ALL_OF_THEM;
+    let mut all = arguments.iter().map(|word| &**word);
+    while let Some(word) = all.next() {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        if NOT_HERE.contains(&name) {
+            warnings.push(format!("{}: {name} has no effect here", field.path()));
+        } else if name == PERCENT {
+            let said = value.or_else(|| all.next()).unwrap_or_default();
+            let given = inside(said).and_then(|t| inputs.get(t.strip_prefix("inputs.")?));
+            let said = match given {
+                Some(Input::Literal(text)) => text,
+                Some(Input::At { .. }) | None => said,
+            };
+            found = match said.parse::<u32>() {
+                Ok(n) if n <= ALL_OF_THEM => n,
+                Ok(_) | Err(_) => {
+                    return Err(field.refuse(format!(
+                        "has {PERCENT} `{}`, expected a whole number from 0 to 100",
+                        shown(said)
+                    )));
+                }
+            };
+        }
+    }
+    Ok(found)
+}
+
 /// What a worker runs.
 fn scorer(task: &Field<'_>) -> Result<Scorer, Invalid> {
     let kind = task.get("type");
@@ -491,6 +539,7 @@ pub fn step_run(
     let settings = read(&of, &Ports::given(&inputs, &outputs))?;
     let line = of.get("task").get("program_arguments");
     job::expressions(&line, line.text()?.unwrap_or_default(), &inputs, &outputs)?;
+    let percent = percent(&line, &settings.arguments, &inputs, warnings)?;
     let places = Places::of(id.workspace());
     let links = Links {
         places: &places,
@@ -557,6 +606,7 @@ pub fn step_run(
         timeout: settings.timeout,
         error_threshold: settings.error_threshold,
         mini_batch_error_threshold: settings.mini_batch_error_threshold,
+        allowed_failed_percent: percent,
         output_folder: folder,
         segment: run_path(id, places.segment(id))?,
         // a step waits for nodes, as every step does; that a batch job ends without them is a rule of batch endpoints
