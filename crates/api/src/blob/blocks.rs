@@ -1,24 +1,24 @@
 //! Large blobs: blocks that come in any order, and the list that joins them.
 //!
-//! K1 a block waits as a blob in a container of ours until a list names it, or for a week;
-//! K2 joining reads and writes in pieces; the blob is unseen until all of it is there.
+//! K1 a block waits in the container of fleeting blobs, which no workspace owns, until a list names it, for a week, or until the
+//!    machine is started anew: then the list is refused and the client sends its blocks again;
+//! K2 joining holds nothing of the blocks in memory; the blob is unseen until all of it is there, synced.
 
 use axum::{body::Body, http::StatusCode, response::Response};
-use control::{BlobError, BlobInfo, Blobs};
+use control::{BlobError, BlobInfo, Blobs, FLEETING};
 use http_body_util::{BodyExt, Limited};
 use model::{BlobPath, Time};
 use quick_xml::events::Event;
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
-    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use super::write::{precheck, receive};
+use super::write::{Digested, precheck, receive};
 use crate::{
     Api,
     call::Call,
@@ -26,8 +26,6 @@ use crate::{
     reply, time,
 };
 
-/// The container of blocks that no list has named yet. No workspace owns it, so no client reaches it.
-const PENDING: &str = "pending-blocks";
 /// Largest block, as in Azure.
 const MAX_BLOCK_BYTES: u64 = 4000 * 1024 * 1024;
 /// Blocks of one blob, as in Azure.
@@ -42,8 +40,6 @@ const KEEP_MS: u64 = 7 * 24 * 3600 * 1000;
 const SWEEP_MS: u64 = 3600 * 1000;
 /// Blocks looked at in one sweep.
 const SWEEP_LIMIT: usize = 10_000;
-/// What is copied at once.
-const PIECE_BYTES: usize = 1024 * 1024;
 
 /// When old blocks were last looked for; the first look is an hour after the start.
 pub(crate) struct Sweep(AtomicU64);
@@ -57,7 +53,7 @@ impl Sweep {
 /// The blocks of one blob.
 fn folder(path: &BlobPath) -> BlobPath {
     let digest = wire::places::hex(&Sha256::digest(path.as_str().as_bytes()));
-    BlobPath::new(&format!("{PENDING}/{digest}")).expect("a hex digest is a segment")
+    BlobPath::new(&format!("{FLEETING}/{digest}")).expect("a hex digest is a segment")
 }
 
 fn block(folder: &BlobPath, id: &str) -> Result<BlobPath, Problem> {
@@ -81,8 +77,12 @@ pub(super) async fn put(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -
         call.query.get("blockid").unwrap_or_default(),
     )?;
     let blobs = api.control.blobs().clone();
-    let want = call.header("content-md5").map(str::to_owned);
-    receive(blobs, at, body, MAX_BLOCK_BYTES, want, |writer, _| {
+    // A digest that nobody asks for would cost half of the upload.
+    let digest = match call.header("content-md5") {
+        Some(sent) => Digested::Checked(sent.to_owned()),
+        None => Digested::Never,
+    };
+    receive(blobs, at, body, MAX_BLOCK_BYTES, digest, |writer, _| {
         writer.finish(false, None, BTreeMap::new())
     })
     .await?;
@@ -180,24 +180,14 @@ fn join(
     metadata: BTreeMap<String, String>,
 ) -> Result<BlobInfo, Problem> {
     let mut writer = blobs.write(path)?;
-    let mut buffer = vec![0; PIECE_BYTES];
     for id in ids {
         let block = block(folder, id)?;
-        let mut at = 0;
-        let end = match blobs.info(&block) {
-            Ok(info) => info.len,
+        match writer.add(&block) {
+            Ok(_) => {}
             Err(BlobError::NotFound(_)) => {
                 return Err(invalid_list("names a block that was not uploaded"));
             }
             Err(error) => return Err(error.into()),
-        };
-        while at < end {
-            let n = blobs.read_at(&block, at, &mut buffer)?;
-            if n == 0 {
-                return Err(invalid_list("names a block that was replaced meanwhile"));
-            }
-            io::Write::write_all(&mut writer, &buffer[..n]).map_err(BlobError::Io)?;
-            at += n as u64;
         }
     }
     Ok(writer.finish(create_only, md5, metadata)?)
@@ -267,7 +257,7 @@ fn sweep(api: &Arc<Api>) {
     }
     let blobs = api.control.blobs().clone();
     tokio::task::spawn_blocking(move || {
-        let all = BlobPath::new(PENDING).expect("the container's name is a path");
+        let all = BlobPath::new(FLEETING).expect("the container's name is a path");
         let old = blobs.list(&all, None, SWEEP_LIMIT).and_then(|blocks| {
             blocks
                 .iter()
