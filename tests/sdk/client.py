@@ -35,6 +35,15 @@ def client():
     return MLClient(Token(), SUBSCRIPTION, "default", "default")
 
 
+def signed_in():
+    """The same after signing in: the SDK submits a pipeline only with a token that it can read."""
+    from azure.identity import ClientSecretCredential
+
+    secret = (DATA / "token").read_text().strip()
+    credential = ClientSecretCredential("adfs", "zaffre", secret, authority=URL)
+    return MLClient(credential, SUBSCRIPTION, "default", "default")
+
+
 def done(poller):
     """The result of a long-running operation."""
     return poller.result(timeout=PATIENCE)

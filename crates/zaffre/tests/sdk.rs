@@ -143,6 +143,11 @@ fn workspaces_datastores_computes_and_endpoints_have_their_classes() {
     program("resources.py", &["--folder", &folder], &[]);
 }
 
+#[test]
+fn parallel_steps_written_with_the_sdk_count_every_file_once() {
+    program("parallel.py", &[], &[]);
+}
+
 macro_rules! flows {
     ($($test:ident: $flow:literal,)*) => {
         $(#[test]
