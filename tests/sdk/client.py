@@ -36,12 +36,13 @@ def client():
 
 
 def signed_in():
-    """The same after signing in: the SDK submits a pipeline only with a token that it can read."""
-    from azure.identity import ClientSecretCredential
+    """A client that has signed in: pipelines want a token that can be read (wire §1)."""
+    from azure.identity import EnvironmentCredential
 
-    secret = (DATA / "token").read_text().strip()
-    credential = ClientSecretCredential("adfs", "zaffre", secret, authority=URL)
-    return MLClient(credential, SUBSCRIPTION, "default", "default")
+    os.environ.update(
+        AZURE_AUTHORITY_HOST=URL, AZURE_TENANT_ID="adfs", AZURE_CLIENT_ID="zaffre",
+        AZURE_CLIENT_SECRET=(DATA / "token").read_text().strip())
+    return MLClient(EnvironmentCredential(), SUBSCRIPTION, "default", "default")
 
 
 def done(poller):

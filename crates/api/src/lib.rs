@@ -40,6 +40,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
 use model::{BlobPath, DocKey, Document, JobId, Kind, Time, Workspace};
 use problem::Problem;
+use serde_json::Value;
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -49,6 +50,11 @@ use wire::{
     arm::{Invalid, datastore::Reach, link::Look},
     places::Places,
 };
+
+/// The end of the path of a key that means the newest version (`wire::places::LATEST`).
+const NEWEST: &str = "@latest";
+/// Versions looked at together for one that is not archived.
+const NEWEST_LOOKED_AT: usize = 16;
 
 /// How the connection reached the server; the binary puts it among the request's extensions. Absent: https.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,10 +317,41 @@ impl Api {
         }))
     }
 
+    /// The newest version of an asset that is not archived, as every client understands `@latest` (wire §7).
+    fn newest(&self, key: &DocKey, name: &str) -> Result<Option<Document>, StoreError> {
+        let mut page = arm::workspaces::page(&key.workspace, key.kind, Some(name), true);
+        page.limit = NEWEST_LOOKED_AT;
+        loop {
+            let (documents, next) = self.control.page(&page)?;
+            let shown = |d: &Document| {
+                let body: Result<Value, _> = serde_json::from_str(&d.json);
+                !body.is_ok_and(|b| arm::assets::archived(&b))
+            };
+            // versions of one moment: the one that was written last, or counts highest
+            let order = |d: &Document| {
+                let version = d.key.path.as_str().rsplit('/').next();
+                let number = version.and_then(|v| v.parse::<u64>().ok());
+                (d.created, d.generation, number)
+            };
+            let newest = documents.into_iter().filter(shown).max_by_key(order);
+            if newest.is_some() {
+                return Ok(newest);
+            }
+            match next {
+                Some(next) => page.after = Some(next),
+                None => return Ok(None),
+            }
+        }
+    }
+
     /// Lets `wire` find documents. A store that cannot be read is an error of ours, never a missing document.
     fn looking<T>(&self, work: impl FnOnce(Look<'_>) -> Result<T, Invalid>) -> Result<T, Problem> {
         let broken = RefCell::new(None);
-        let look = |key: &DocKey| match self.control.get(key).and_then(|d| self.located(d)) {
+        let find = |key: &DocKey| match key.path.as_str().strip_suffix(NEWEST) {
+            Some(name) => self.newest(key, name),
+            None => self.control.get(key),
+        };
+        let look = |key: &DocKey| match find(key).and_then(|d| self.located(d)) {
             Ok(found) => found,
             Err(error) => {
                 broken.replace(Some(error));

@@ -306,7 +306,9 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
     let response = match answer(api, route, parts, &uri, body).await {
         Ok(response) => response,
         Err(problem) if route.guard == Guard::Blob => problem.into_blob_response(head),
-        Err(problem) if route.guard == Guard::Run => problem.into_mlflow_response(),
+        Err(problem) if route.guard == Guard::Run && mlflow::holds(uri.path()) => {
+            problem.into_mlflow_response()
+        }
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
@@ -343,10 +345,16 @@ async fn answer(
         };
     }
     let mut call = Call::new(route, parts, uri)?;
-    if route.guard == Guard::Run && !mlflow::speaks(call.param("v")) {
+    let of_mlflow = route.guard == Guard::Run && mlflow::holds(uri.path());
+    if of_mlflow && !mlflow::speaks(call.param("v")) {
         return Err(mlflow::nothing_here(uri));
     }
     call.caller = caller;
+    let spelling = match route.handler {
+        Handler::Stream(_) => None,
+        _ if of_mlflow => mlflow::plugin::Spelling::asked(&call.headers, &call),
+        _ => None,
+    };
     let limit = match route.guard {
         Guard::Own => OWN_BODY_LIMIT,
         _ => ARM_BODY_LIMIT,
@@ -357,7 +365,7 @@ async fn answer(
     } else {
         body
     };
-    match route.handler {
+    let answered = match route.handler {
         Handler::Switch(_) => unreachable!("answered above"),
         Handler::Stream(handler) => handler(api, call, body).await,
         Handler::Now(handler) | Handler::Kept(handler) => {
@@ -375,6 +383,10 @@ async fn answer(
             call.body = read(body, limit).await?;
             crate::blocking(move || handler(&api, &call)).await
         }
+    };
+    match spelling {
+        Some(spelling) => spelling.apply(answered?).await,
+        None => answered,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     blob, identity, kube,
     plane::{
         data, history,
-        mlflow::{artifacts, experiments, logged, models, runs, search, versions},
+        mlflow::{artifacts, experiments, logged, models, plugin, runs, search, versions},
         open,
     },
     route::{
@@ -271,7 +271,9 @@ pub const ROUTES: &[Route] = &[
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/read"), Token, Now(history::run)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/details"), act!("/experiments/runs/read"), Token, Block(history::details)),
     row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/children"), act!("/experiments/runs/read"), Token, Block(history::children)),
-    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts"), act!("/experiments/runs/read"), Token, Block(history::artifacts)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts"), act!("/experiments/runs/read"), Run, Block(plugin::list)),
+    row(GET, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts/contentinfo"), act!("/experiments/runs/read"), Run, Block(plugin::info)),
+    row(POST, plane!("/history/v1.0", "/experiments/{x}/runs/{r}/artifacts/batch/metadata"), act!("/experiments/runs/write"), Run, Block(plugin::batch)),
     row(PATCH, plane!("/history/v1.0", "/experiments/{x}/runs/{r}"), act!("/experiments/runs/write"), Token, Ask(|a, c| Box::pin(history::patch(a, c)))),
     row(POST, plane!("/data/v1.0", "/dataversion/batchGetResolvedUris"), act!("/data/versions/read"), Token, Block(data::resolve)),
     row(POST, plane!("/modelregistry/v1.0", "/models/batchGetResolvedUris"), act!("/models/versions/read"), Token, Block(data::resolve_models)),

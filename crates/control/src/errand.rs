@@ -10,7 +10,7 @@
 use model::{
     BlobPath, Bytes, Errand, ErrandSeen, JobId, Observed, RunRecord, Work,
     batch::{BatchOutput, BatchSpec, Span},
-    engine::{PoolSpec, Program},
+    engine::{PoolSpec, Program, TaskSpec},
 };
 use plan::World;
 use port::{Bell, BlobError, BlobInfo, Blobs, Store, listing};
@@ -72,15 +72,15 @@ impl Errands {
 
     /// Begins an errand unless it is under way.
     pub(crate) fn start(&self, errand: &Errand, world: &World) {
-        let (Errand::List(job) | Errand::Publish(job)) = errand;
-        let Some(batch) = world
-            .view
-            .runs
-            .get(job)
-            .and_then(|run| Plan::of(run, world))
-        else {
+        let (Errand::List(job) | Errand::Publish(job) | Errand::Send(job)) = errand;
+        let Some(run) = world.view.runs.get(job) else {
             return;
         };
+        let task = run.spec.task.clone();
+        let batch = Plan::of(run, world);
+        if batch.is_none() && !matches!(errand, Errand::Send(_)) {
+            return;
+        }
         if self
             .lock()
             .insert(errand.clone(), ErrandSeen::Busy)
@@ -96,9 +96,15 @@ impl Errands {
         );
         let named = errand.clone();
         let work = move || {
-            let end = match &named {
-                Errand::List(job) => list(blobs.as_ref(), job, &batch),
-                Errand::Publish(job) => publish(store.as_ref(), blobs.as_ref(), job, &batch),
+            let end = match (&named, &batch) {
+                (Errand::List(job), Some(batch)) => list(blobs.as_ref(), job, batch),
+                (Errand::Publish(job), Some(batch)) => {
+                    publish(store.as_ref(), blobs.as_ref(), job, batch)
+                }
+                (Errand::Send(_), _) => send(blobs.as_ref(), &task),
+                (Errand::List(_) | Errand::Publish(_), None) => {
+                    Err("it is of a batch run, and this is none".to_owned())
+                }
             };
             let end = end.unwrap_or_else(|message| ErrandSeen::Failed {
                 message: message.into(),
@@ -119,6 +125,11 @@ impl Errands {
 
     /// Removes what a completed run needs no more. Beside the loop: a folder may be large.
     pub(crate) fn discard(&self, record: &RunRecord) {
+        // A reused step has sent nothing: what it names is another's.
+        let own = record.spec.sends() && record.held_node;
+        if own {
+            self.discard_sent(&record.spec.task);
+        }
         let (Work::Batch(batch), Program::Pool(pool)) =
             (&record.spec.work, &record.spec.task.program)
         else {
@@ -144,6 +155,53 @@ impl Errands {
             tracing::warn!(%error, "files of a completed run stay behind");
         }
     }
+}
+
+impl Errands {
+    /// Removes outputs that are where they belong.
+    fn discard_sent(&self, task: &Arc<TaskSpec>) {
+        let (blobs, task) = (self.blobs.clone(), task.clone());
+        let work = move || {
+            for remote in task.outputs.values().filter_map(|o| o.sent()) {
+                let file = blobs.info(&remote.staged).is_ok();
+                let gone = match file {
+                    true => blobs.delete(&remote.staged),
+                    false => blobs.delete_folder(&remote.staged),
+                };
+                if let Err(error) = gone {
+                    tracing::warn!(%error, "an output that was sent stays here too");
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new()
+            .name("discard".into())
+            .spawn(work)
+        {
+            tracing::warn!(%error, "outputs that were sent stay here too");
+        }
+    }
+}
+
+/// Sends the outputs of a run to the datastores where they belong (R1).
+fn send(blobs: &dyn Blobs, task: &TaskSpec) -> Result<ErrandSeen, String> {
+    for (name, output) in &task.outputs {
+        let Some(remote) = output.sent() else {
+            continue;
+        };
+        match blobs.send(&remote.staged, &output.target) {
+            // a task that has written nothing has sent all of it
+            Ok(()) | Err(BlobError::NotFound(_)) => {}
+            Err(error) => {
+                let kept = remote.staged.as_str();
+                let kept = kept.split_once('/').map_or(kept, |(_, inner)| inner);
+                return Err(format!(
+                    "output {name} cannot be sent to datastore {}: {error}; it is kept as {kept} in the workspace's own datastore",
+                    remote.datastore
+                ));
+            }
+        }
+    }
+    Ok(ErrandSeen::Sent)
 }
 
 /// What an errand needs, taken out of the World when it starts.

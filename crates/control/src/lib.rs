@@ -48,6 +48,8 @@ pub struct Parts {
     pub bell: Bell,
     /// Reads what a decision needs of a document (`wire::arm::declared`).
     pub read: fn(&Document) -> Result<model::Declared, String>,
+    /// Spells the document of an asset that an output has become (`wire::arm::asset::registered`).
+    pub spell: fn(&model::run::Registration<'_>) -> Arc<str>,
     /// Says what there is to report of a run (`wire::view::report::report`).
     pub report: model::report::Reporter,
     /// Whether the disk is above its reserve; the message says what is short.

@@ -4,7 +4,7 @@ use model::{
     Action, Answer, BlobPath, Command, DocKey, Document, Event, JobId, Kind, NodeId, Outcome,
     Refusal, RunEvent, Time, View, Work, batch::Span,
 };
-use plan::{Resumable, Turn, World};
+use plan::{Resumable, Turn, Versions, World};
 use port::{Append, Page, StoreError};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +26,8 @@ const RETRY: model::Millis = model::Millis(1000);
 const TURN_REQUESTS: usize = 4096;
 /// Events between two checkpoints: replaying so many takes some ten milliseconds.
 const CHECKPOINT_EVENTS: u64 = 5000;
+/// Versions of an asset that are read at once.
+const VERSIONS_PAGE: usize = 1000;
 /// Documents removed below a parent in one turn.
 const CHILDREN_LIMIT: usize = 1000;
 
@@ -154,10 +156,29 @@ impl Machine {
             })
             .collect();
         let commands = std::mem::take(&mut sorter.commands);
+        let written = Written {
+            overlay: std::mem::take(&mut sorter.overlay),
+            spent: sorter.spent,
+        };
 
         let store = self.parts.store.clone();
-        let resumable = move |job: &JobId| resumable(store.as_ref(), job);
-        let turn = plan::decide(&mut self.world, commands, &resumable, &seen, now);
+        let resumable = |job: &JobId| resumable(store.as_ref(), job);
+        let unread = std::cell::RefCell::new(None);
+        let versions = |asset: &DocKey| {
+            written.versions(store.as_ref(), asset).unwrap_or_else(|e| {
+                unread.replace(Some(e));
+                Versions::default()
+            })
+        };
+        let archive = plan::Archive {
+            resumable: &resumable,
+            versions: &versions,
+            spell: &self.parts.spell,
+        };
+        let turn = plan::decide(&mut self.world, commands, archive, &seen, now);
+        if let Some(error) = unread.into_inner() {
+            return Err(error); // decided without knowing what is there: nothing of it is written
+        }
         match self.write(&turn) {
             Ok(()) => {}
             Err(StoreError::Full { message }) => {
@@ -179,6 +200,7 @@ impl Machine {
             Err(e) => return Err(e),
         }
         self.errands.drop_finished(&finished);
+        self.forget_metrics(&turn.events);
         self.sample(&turn.events, now);
         self.reports.take(&turn.events, &self.world.view, now);
         self.publish(turn.republish || !turn.events.is_empty());
@@ -246,6 +268,27 @@ impl Machine {
         });
         if !actions.is_empty() {
             self.parts.engine.apply(actions);
+        }
+    }
+
+    /// A job of a name begins with no metric: those of one that is removed go with it. Looked at again when a job is submitted,
+    /// since a server that dies between the two leaves them behind.
+    fn forget_metrics(&self, events: &[Event]) {
+        for event in events {
+            let job = match event {
+                Event::Withdrawn { key, .. } if key.kind == Kind::Job => {
+                    JobId::new(&key.workspace, key.path.clone())
+                }
+                Event::Run {
+                    run,
+                    event: RunEvent::Submitted { .. },
+                    ..
+                } => run.clone(),
+                _ => continue,
+            };
+            if let Err(error) = self.parts.series.forget(&crate::metrics_of(&job)) {
+                tracing::warn!(%error, %job, "the metrics of a job that was removed stay behind");
+            }
         }
     }
 
@@ -339,6 +382,53 @@ fn segment_of(view: &View, run: &JobId) -> Option<BlobPath> {
 fn resumable(store: &dyn port::Store, job: &JobId) -> Option<Resumable> {
     let record = store.record(job).ok()??;
     plan::resumable(&record)
+}
+
+/// What the requests of a turn write.
+struct Written {
+    overlay: BTreeMap<DocKey, Option<Document>>,
+    spent: u64,
+}
+
+impl Written {
+    /// The versions of an asset as they are once the requests of the turn are carried out. One that is removed in this turn is
+    /// still there: its name is free for the next.
+    fn versions(&self, store: &dyn port::Store, asset: &DocKey) -> Result<Versions, StoreError> {
+        let mut names = Vec::new();
+        let mut page = Page {
+            workspace: asset.workspace.clone(),
+            kind: asset.kind,
+            parent: Some(asset.path.to_string()),
+            newest_first: false,
+            after: None,
+            limit: VERSIONS_PAGE,
+        };
+        loop {
+            let (documents, next) = store.page(&page)?;
+            names.extend(documents.iter().filter_map(|d| version_of(&d.key)));
+            match next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        let here = self.overlay.iter().filter(|(key, document)| {
+            let of = key.path.as_str().rsplit_once('/');
+            document.is_some()
+                && key.kind == asset.kind
+                && key.workspace == asset.workspace
+                && of.is_some_and(|(name, _)| model::Name::from(name) == asset.path)
+        });
+        names.extend(here.filter_map(|(key, _)| version_of(key)));
+        Ok(Versions {
+            names,
+            spent: self.spent,
+        })
+    }
+}
+
+fn version_of(key: &DocKey) -> Option<Box<str>> {
+    let (_, version) = key.path.as_str().rsplit_once('/')?;
+    Some(version.into())
 }
 
 fn answer(pending: Vec<Pending>, sorted: Vec<Sorted>, turn: &Turn, store: &dyn port::Store) {

@@ -177,6 +177,7 @@ impl Site {
             clock: Arc::new(Wall::default()),
             bell: self.bell.clone(),
             read,
+            spell: |_| "{}".into(),
             report,
             room: Box::new(move || {
                 gate.pass();

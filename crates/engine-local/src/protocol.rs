@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::{io, path::PathBuf, sync::Arc};
 
 /// Version of these messages. Server and agent are one binary, but an adopted agent may be older.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Longest frame: a parcel with the largest allowed result (64 MiB) and its head.
 pub const MAX_FRAME: usize = 80 << 20;
 
@@ -261,6 +261,8 @@ pub struct Output {
     pub target: PathBuf,
     /// One file instead of a folder.
     pub file: bool,
+    /// What the task gets instead of a path; it writes to the target itself then.
+    pub address: Option<String>,
 }
 
 /// What an agent is to the control plane.

@@ -6,7 +6,7 @@ use crate::gang::{Address, Gang};
 use crate::protocol::{Input, Order, Output, Pool, Work};
 use model::{
     BlobPath, Place, Resources, TaskId, TaskSpec,
-    engine::{InputSpec, Placement, Program, RowFormat},
+    engine::{InputSpec, OutputSpec, Placement, Program, RowFormat},
     instance_type::GPU,
 };
 use port::Blobs;
@@ -95,9 +95,11 @@ pub fn order(
     }
     let mut outputs = Vec::new();
     for (name, output) in &spec.outputs {
+        ways.push(format!("output {name}: {}", way_out(output, &given)));
         outputs.push(Output {
             name: name.to_string(),
-            target: local(blobs, &format!("output {name}"), &output.target)?,
+            address: output.address.as_ref().map(ToString::to_string),
+            target: local(blobs, &format!("output {name}"), output.kept())?,
             file: output.file,
         });
     }
@@ -175,6 +177,26 @@ fn way(copy: bool, given: &Given<'_>) -> &'static str {
             "ro_mount, read where it is stored; tasks share the server's user here, and nothing keeps them from writing there"
         }
     }
+}
+
+/// What becomes of an output: a mount is a folder of the task's own too, and the log says so.
+fn way_out(output: &OutputSpec, given: &Given<'_>) -> String {
+    if let Some(remote) = output.sent() {
+        return format!(
+            "a folder of the task's own, sent to datastore {} when the job has done its work",
+            remote.datastore
+        );
+    }
+    let way = match (&output.address, given.mirror.is_some()) {
+        (Some(_), _) => "direct, its address; nothing is copied, the task writes there itself",
+        (None, true) => {
+            "a folder of the task's own in the pod, copied to where it belongs when the task ends"
+        }
+        (None, false) => {
+            "a folder of the task's own, copied to where it belongs when the task ends"
+        }
+    };
+    way.to_owned()
 }
 
 /// Lines about devices that were granted and have no hardware behind them.

@@ -54,6 +54,9 @@ fn inputs_outputs_and_variables_are_where_they_are_said_to_be() {
     let target = |t: &str, file| OutputSpec {
         target: BlobPath::new(t).unwrap(),
         file,
+        register: None,
+        address: None,
+        remote: None,
     };
     spec.outputs
         .insert("result".into(), target("out/result", false));

@@ -16,7 +16,8 @@ use std::{
 use crate::{
     batch::Ranges,
     cluster::{Size, Tier},
-    id::{ComputeId, JobId, NodeId, TaskId},
+    document::Kind,
+    id::{ComputeId, JobId, Name, NodeId, TaskId},
     kubernetes::{ClusterKey, ClusterSeen, Place},
     unit::{Bytes, Millis, Resources, Time},
 };
@@ -135,6 +136,49 @@ pub struct OutputSpec {
     pub target: BlobPath,
     /// Whether it is one file instead of a folder.
     pub file: bool,
+    /// The asset that it becomes when the run completes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<Box<Register>>,
+    /// The address that the task gets instead of a path (`direct`): it writes to `target` itself, and nothing is put there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Box<str>>,
+    /// The attached datastore that `target` belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Box<Remote>>,
+}
+
+/// An attached datastore, as the place of an output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// Its name.
+    pub datastore: Box<str>,
+    /// Where the output is kept until it is sent there, which is when the run has done its work.
+    pub staged: BlobPath,
+}
+
+impl OutputSpec {
+    /// Where its content is put when the task ends.
+    pub fn kept(&self) -> &BlobPath {
+        self.remote.as_ref().map_or(&self.target, |r| &r.staged)
+    }
+    /// The attached datastore that its content is to be sent to.
+    pub fn sent(&self) -> Option<&Remote> {
+        self.remote.as_deref().filter(|_| self.address.is_none())
+    }
+}
+
+/// The asset that an output becomes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// A model or a data asset.
+    pub kind: Kind,
+    /// Azure's word for what it holds: `uri_folder`, `mlflow_model`; nothing is decided by it.
+    pub holds: Box<str>,
+    /// Its name.
+    pub name: Name,
+    /// Its version; `None` is the next one there is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<Box<str>>,
 }
 
 /// A model beside the task.
@@ -265,6 +309,8 @@ pub enum Errand {
     List(JobId),
     /// Copy the committed rows of a batch run into its output file.
     Publish(JobId),
+    /// Send the outputs of a command run to the attached datastores that they belong to.
+    Send(JobId),
 }
 
 /// How an errand stands. A finished one stays until the World has taken it (`Forget` of its run).
@@ -284,6 +330,8 @@ pub enum ErrandSeen {
         /// Its size.
         bytes: Bytes,
     },
+    /// Everything is where it belongs.
+    Sent,
     /// It cannot be done; the message says why. Not tried again.
     Failed {
         /// For the user.

@@ -12,7 +12,7 @@ use crate::{
     document::{Declared, DocKey, Document},
     engine::Cause,
     family::Real,
-    id::{ComputeId, JobId, NodeId, TaskId},
+    id::{ComputeId, JobId, Name, NodeId, TaskId},
     kubernetes::Place,
     run::{FirstError, Outcome, RunRecord, RunSpec},
     unit::{Millis, Time},
@@ -200,6 +200,13 @@ pub enum RunEvent {
     Canceling {
         /// How.
         outcome: Outcome,
+    },
+    /// An output of it has become an asset; the document of that stands before this event.
+    Registered {
+        /// The output.
+        output: Box<str>,
+        /// `name/version`.
+        asset: Name,
     },
     /// The run ended.
     Finished {

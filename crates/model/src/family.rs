@@ -391,6 +391,14 @@ impl RunSpec {
             Work::Command | Work::Batch(_) => false,
         }
     }
+    /// Whether an output of it is sent to an attached datastore when its work is done. A parent's is sent by its children.
+    pub fn sends(&self) -> bool {
+        matches!(self.work, Work::Command) && self.task.outputs.values().any(|o| o.sent().is_some())
+    }
+    /// Whether an output of it becomes an asset.
+    pub fn registers(&self) -> bool {
+        self.task.outputs.values().any(|o| o.register.is_some())
+    }
 }
 
 impl RunRecord {

@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
     batch::{BatchSpec, Progress, Ranges},
-    engine::TaskSpec,
+    engine::{BlobPath, Register, TaskSpec},
     family::{Family, Part, PipelineSpec, SweepSpec},
-    id::{ComputeId, JobId},
+    id::{ComputeId, JobId, Name},
     kubernetes::Place,
     unit::{Attempt, Millis, Time},
     why::Why,
@@ -166,6 +166,33 @@ pub struct RunRecord {
     /// Its children, if it is a pipeline or a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Box<Family>>,
+    /// The assets that its outputs have become, `name/version` by output.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registered: BTreeMap<Box<str>, Name>,
+}
+
+impl RunRecord {
+    /// Whether the tasks of a command run have all ended well, and it has not: a task that had not would have given the run up
+    /// or sent it back.
+    pub fn worked(&self) -> bool {
+        let begun = matches!(self.state, RunState::Preparing | RunState::Running);
+        matches!(self.spec.work, Work::Command) && begun && self.tasks.is_empty()
+    }
+}
+
+/// An output of a run that becomes an asset.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration<'a> {
+    /// The run that has made it.
+    pub job: &'a JobId,
+    /// As what.
+    pub register: &'a Register,
+    /// Where it is.
+    pub place: &'a BlobPath,
+    /// The attached datastore that it is in.
+    pub datastore: Option<&'a str>,
+    /// Whether it is one file.
+    pub file: bool,
 }
 
 /// What a batch run that ended leaves to one that resumes it (`zaffre batch-endpoint invoke --resume-from`).

@@ -270,6 +270,15 @@ pub enum Why {
         /// The limit.
         limit: u32,
     },
+    /// An output was to become an asset, and cannot.
+    NotRegistered {
+        /// The output.
+        output: Box<str>,
+        /// The asset: `data asset rows:3`, `model clf`.
+        asset: Box<str>,
+        /// Why not.
+        message: Box<str>,
+    },
     /// It cannot resume from that job.
     CannotResume {
         /// The job named.
@@ -485,6 +494,16 @@ impl fmt::Display for Why {
                     "{limit} pods of this compute wait for a node, which is as many as may"
                 )
             }
+            Why::NotRegistered {
+                output,
+                asset,
+                message,
+            } => {
+                write!(
+                    f,
+                    "output {output} is kept and has not become {asset}: {message}"
+                )
+            }
             Why::CannotResume { from, message } => {
                 write!(f, "cannot resume from {from}: {message}")
             }
@@ -517,6 +536,9 @@ impl Why {
             Why::NoSuchType { .. } => Some("`zaffre instance-type list` shows what there is; apply the type, or submit with another".into()),
             Why::BrokenType { .. } => Some("apply a corrected type: `zaffre instance-type apply -f FILE`".into()),
             Why::Child { why, .. } => why.hint(),
+            Why::NotRegistered { output, .. } => Some(format!(
+                "register it under another version: its path is azureml://jobs/JOB/outputs/{output}"
+            )),
             Why::StepFailed { job, .. } => Some(format!("`zaffre job stream -n {job}` shows what the step wrote")),
             Why::NoTrialSucceeded { .. }
             | Why::TerminatedEarly { .. }

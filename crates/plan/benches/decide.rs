@@ -38,7 +38,13 @@ impl Loop {
         }
     }
     fn turn(&mut self, commands: Vec<Command>) -> (Turn, Vec<Action>) {
-        let turn = plan::decide(&mut self.world, commands, &|_| None, &self.seen, self.now);
+        let turn = plan::decide(
+            &mut self.world,
+            commands,
+            plan::Archive::empty(),
+            &self.seen,
+            self.now,
+        );
         let actions = plan::missing(&self.world, &self.seen, &turn.touched);
         black_box(self.world.view.clone()); // published after each turn
         self.seen.marks = Marks::default();
@@ -176,7 +182,13 @@ fn crowd(nodes: u32, jobs: u32) -> (Loop, Vec<Command>) {
 
 fn place(l: &Loop) -> (World, Turn) {
     let mut world = l.world.clone();
-    let turn = plan::decide(&mut world, Vec::new(), &|_| None, &l.seen, l.now);
+    let turn = plan::decide(
+        &mut world,
+        Vec::new(),
+        plan::Archive::empty(),
+        &l.seen,
+        l.now,
+    );
     (world, turn)
 }
 

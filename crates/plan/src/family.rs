@@ -391,8 +391,22 @@ fn trial(
         model::BlobPath::new(&text).unwrap_or_else(|| path.clone())
     };
     task.artifacts = named(&task.artifacts);
-    for OutputSpec { target, .. } in task.outputs.values_mut() {
+    for OutputSpec {
+        target,
+        register,
+        address,
+        remote,
+        ..
+    } in task.outputs.values_mut()
+    {
         *target = named(target);
+        *address = address
+            .as_ref()
+            .map(|a| a.replace(TRIAL, job.name()).into());
+        if let Some(remote) = remote {
+            remote.staged = named(&remote.staged);
+        }
+        *register = None; // the sweep registers what its best trial has made
     }
     // What a pipeline bound to the sweep is for its trials.
     for (name, input) in &sweep.task.inputs {

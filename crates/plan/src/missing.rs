@@ -175,6 +175,9 @@ fn errand_of(world: &World, record: &RunRecord) -> Option<Errand> {
         RunState::Done(_) | RunState::Canceling(_) => return None,
         RunState::Queued | RunState::Preparing | RunState::Running => {}
     }
+    if record.spec.sends() && record.worked() {
+        return Some(Errand::Send(record.id.clone()));
+    }
     let (Work::Batch(spec), Some(progress)) = (&record.spec.work, &record.progress) else {
         return None;
     };

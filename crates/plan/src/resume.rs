@@ -60,7 +60,7 @@ impl Turning<'_> {
         if self.world.run(job).is_some() {
             self.world.resumable(job)
         } else {
-            (self.resumable)(job)
+            (self.archive.resumable)(job)
         }
     }
 

@@ -105,7 +105,12 @@ impl Turning<'_> {
         }
     }
 
-    pub fn finish(&mut self, job: &JobId, outcome: Outcome) {
+    pub fn finish(&mut self, job: &JobId, mut outcome: Outcome) {
+        if outcome == Outcome::Completed
+            && let Err(why) = self.register(job)
+        {
+            outcome = Outcome::Failed(*why);
+        }
         let parent = self.world.run(job).and_then(|r| r.spec.part.as_ref());
         if let Some(parent) = parent.map(|p| p.parent.clone()) {
             self.kin.insert(parent);

@@ -10,7 +10,7 @@ use model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{due::Due, resume::Resumable, world::World};
+use crate::{due::Due, register::Archive, world::World};
 
 /// What a turn decided.
 #[derive(Clone, Debug, Default)]
@@ -46,11 +46,11 @@ pub struct Touched {
 
 /// Decides one turn: applies its events to `world` and returns them.
 ///
-/// `resumable` answers for runs that have left the World.
+/// `archive` answers for what is stored and not in the World.
 pub fn decide(
     world: &mut World,
     commands: Vec<Command>,
-    resumable: &dyn Fn(&JobId) -> Option<Resumable>,
+    archive: Archive<'_>,
     seen: &Observed,
     now: Time,
 ) -> Turn {
@@ -60,7 +60,7 @@ pub fn decide(
         world,
         seen,
         now,
-        resumable,
+        archive,
         events: Vec::new(),
         rows: BTreeMap::new(),
         copies: Vec::new(),
@@ -101,7 +101,7 @@ pub(crate) struct Turning<'a> {
     pub world: &'a mut World,
     pub seen: &'a Observed,
     pub now: Time,
-    pub resumable: &'a dyn Fn(&JobId) -> Option<Resumable>,
+    pub archive: Archive<'a>,
     pub events: Vec<Event>,
     pub rows: BTreeMap<JobId, Rows>,
     pub copies: Vec<(JobId, JobId)>,
@@ -187,7 +187,8 @@ impl Turning<'_> {
         let marks = &self.seen.marks;
         let (mut nodes, mut tasks) = (marks.nodes.clone(), marks.tasks.clone());
         for errand in &marks.errands {
-            let (model::Errand::List(run) | model::Errand::Publish(run)) = errand;
+            let (model::Errand::List(run) | model::Errand::Publish(run) | model::Errand::Send(run)) =
+                errand;
             self.touch_run(run);
         }
         self.touched.nodes.extend(nodes.iter().cloned());

@@ -161,6 +161,10 @@ impl World {
                 }
             }
             Kind::InstanceType => self.type_removed(&key.path),
+            Kind::Job => {
+                // A run that has ended goes with its document: its name is free. One that goes on keeps both (`may_forget`).
+                let _not_here = self.retired(&JobId::new(&key.workspace, key.path.clone()));
+            }
             Kind::Quota => {
                 self.view
                     .quotas
@@ -179,7 +183,6 @@ impl World {
             | Kind::Identity
             | Kind::RoleAssignment
             | Kind::OnlineEndpoint
-            | Kind::Job
             | Kind::Tracked => {}
         }
     }

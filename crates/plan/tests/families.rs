@@ -23,7 +23,7 @@ use fake::{
 use model::{
     Command, Declared, Event, Exit, JobId, Kind, Millis, Outcome, Part, PipelineSpec, Real,
     RunEvent, RunSpec, StepSpec, SweepSpec, Tier, Time, Work,
-    engine::{InputSpec, OutputSpec, Program},
+    engine::{InputSpec, OutputSpec, Program, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 use std::{
@@ -121,9 +121,26 @@ impl Sim {
         }));
         let mut task = (*run.task).clone();
         let target = make::path(&format!("blobs/{job}/o"));
+        let asset = self.draw.below(12);
         let output = OutputSpec {
             target,
             file: false,
+            address: None,
+            remote: self.draw.once_in(5).then(|| {
+                Box::new(Remote {
+                    datastore: "d".into(),
+                    staged: make::path(&format!("staged/{job}/o")),
+                })
+            }),
+            register: (asset < 4).then(|| {
+                let version = 1 + self.draw.below(60);
+                Box::new(Register {
+                    kind: Kind::Data,
+                    holds: "uri_folder".into(),
+                    name: format!("a{}", asset % 2).as_str().into(),
+                    version: (asset == 3).then(|| version.to_string().into()),
+                })
+            }),
         };
         task.outputs.insert("o".into(), output);
         run.task = Arc::new(task);

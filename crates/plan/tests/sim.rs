@@ -776,7 +776,13 @@ fn every_prefix_of_a_log_is_a_world() {
             assert!(wrong.is_empty(), "seed {seed}, {n} events: {wrong:?}");
             if sim.server.store.turns.contains(&n) {
                 let nothing = model::Observed::default();
-                plan::decide(&mut world, Vec::new(), &|_| None, &nothing, sim.now());
+                plan::decide(
+                    &mut world,
+                    Vec::new(),
+                    plan::Archive::empty(),
+                    &nothing,
+                    sim.now(),
+                );
                 assert!(world.audit().is_empty(), "seed {seed}, {n} events");
             }
         }

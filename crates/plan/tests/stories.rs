@@ -625,6 +625,7 @@ fn run_text(run: &JobId, event: &RunEvent) -> Option<String> {
         RunEvent::Canceling { outcome } => format!("{run} is given up: {outcome}"),
         RunEvent::Finished { outcome } => format!("{run} {outcome}"),
         RunEvent::ChildRefused { job, why, .. } => format!("{job} cannot be: {why}"),
+        RunEvent::Registered { output, asset } => format!("{run}: output {output} is {asset}"),
         RunEvent::Measured { value } => format!("{run} reports {value}"),
         RunEvent::Retired { .. } => format!("{run} retired"),
     })

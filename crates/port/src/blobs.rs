@@ -6,7 +6,7 @@
 //!    and not synced, and it is empty when the machine has been started anew.
 
 use model::{BlobPath, Time};
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, ops::Range, path::PathBuf, sync::Arc};
 use thiserror::Error;
 
 /// The container of what would only be sent again if it were lost: blocks that no list has joined yet (O3).
@@ -54,8 +54,9 @@ pub struct BlobInfo {
 
 /// A blob being written. Dropped without `finish`, it never was.
 pub trait BlobWriter: io::Write + Send {
-    /// Appends all of another blob, without carrying its bytes through the process where the system can; returns how many.
-    fn add(&mut self, blob: &BlobPath) -> Result<u64, BlobError>;
+    /// Appends a part of another blob, without carrying its bytes through the process where the system can; returns how many
+    /// there were.
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError>;
     /// Makes it visible and durable (O1). With `create_only`, fails with `Exists` when one is there.
     fn finish(
         self: Box<Self>,
@@ -126,6 +127,13 @@ pub trait Blobs: Send + Sync {
     /// Brings a blob or folder that lies elsewhere, as it is there now: afterwards it is read like any other. Blocks for as long as that takes.
     fn bring(&self, _path: &BlobPath) -> Result<(), BlobError> {
         Ok(())
+    }
+    /// Sends a blob, or everything below a folder, to a place that lies elsewhere; what is there under the same names is replaced,
+    /// and nothing else is touched. Begun again it ends in the same. Blocks for as long as that takes.
+    fn send(&self, _from: &BlobPath, to: &BlobPath) -> Result<(), BlobError> {
+        Err(BlobError::Io(io::Error::other(format!(
+            "{to} is no place of an attached datastore"
+        ))))
     }
     /// Where the blob or folder lies on this machine's disk, when it does.
     fn local(&self, path: &BlobPath) -> Option<PathBuf>;

@@ -8,6 +8,7 @@ use model::{
 use std::{
     collections::BTreeMap,
     io,
+    ops::Range,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -282,6 +283,11 @@ impl Series for MemoryStore {
             .take_while(|name| name.starts_with(prefix))
             .collect())
     }
+    fn forget(&self, prefix: &str) -> Result<(), StoreError> {
+        let mut shelf = self.shelf();
+        shelf.series.retain(|name, _| !name.starts_with(prefix));
+        Ok(())
+    }
 }
 
 /// Blobs in memory.
@@ -380,10 +386,12 @@ impl io::Write for Writer {
     }
 }
 impl BlobWriter for Writer {
-    fn add(&mut self, blob: &BlobPath) -> Result<u64, BlobError> {
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError> {
         let bytes = self.to.read(blob, u64::MAX)?;
-        self.bytes.extend_from_slice(&bytes);
-        Ok(bytes.len() as u64)
+        let [from, to] = [part.start, part.end]
+            .map(|at| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len()));
+        self.bytes.extend_from_slice(&bytes[from..to.max(from)]);
+        Ok(to.saturating_sub(from) as u64)
     }
     fn finish(
         self: Box<Self>,

@@ -125,4 +125,6 @@ pub trait Series: Send + Sync {
     fn range(&self, series: &str, from: Time, to: Time) -> Result<Vec<(Time, String)>, StoreError>;
     /// Names of the series that start with `prefix`.
     fn names(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
+    /// Removes the series whose names start with `prefix`; it is no error when there is none. As durable as an append.
+    fn forget(&self, prefix: &str) -> Result<(), StoreError>;
 }

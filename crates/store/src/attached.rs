@@ -3,13 +3,14 @@
 //!
 //! R1 what is brought is what is there now: a blob that changed is brought again, one that is gone goes here too;
 //! R2 an unchanged blob is not brought twice: its ETag stands in the metadata of what was brought;
-//! R3 a blob that was brought is read as every other; nothing is written back.
+//! R3 a blob that was brought is read as every other; what was brought is never written back;
+//! R4 what is sent replaces blobs of the same names and touches no other; begun again it ends in the same.
 
 use futures_util::StreamExt;
 use model::BlobPath;
 use object_store::{
-    ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder,
-    azure::MicrosoftAzureBuilder, local::LocalFileSystem, path::Path,
+    ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig, WriteMultipart,
+    aws::AmazonS3Builder, azure::MicrosoftAzureBuilder, local::LocalFileSystem, path::Path,
 };
 use port::{BlobError, BlobInfo, BlobWriter, Blobs};
 use std::{
@@ -28,6 +29,12 @@ const ETAG: &str = "zaffre-etag";
 const MAX_OBJECTS: usize = 1_000_000;
 /// Blobs looked at together when what is gone is removed.
 const PAGE: usize = 1000;
+/// A blob up to this size is sent at once, a larger one in parts of at least as much.
+const PART: u64 = 8 << 20;
+/// Parts of one blob: S3 takes 10,000.
+const PARTS: u64 = 9_000;
+/// Parts that are on their way together.
+const PARTS_AT_ONCE: usize = 4;
 /// Longest wait for a storage to answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest silence while it answers.
@@ -197,6 +204,37 @@ impl Attached {
         Ok(())
     }
 
+    /// Sends one blob of our own.
+    async fn put(&self, remote: &Remote, from: &BlobPath, key: &str) -> Result<(), BlobError> {
+        let other = |e: object_store::Error| BlobError::Io(io::Error::other(e));
+        let to = Path::parse(key).map_err(|e| BlobError::Io(io::Error::other(e)))?;
+        let len = self.own.info(from)?.len;
+        if len <= PART {
+            let bytes = self.own.read(from, PART)?;
+            remote.store.put(&to, bytes.into()).await.map_err(other)?;
+            return Ok(());
+        }
+        let size = usize::try_from(PART.max(len.div_ceil(PARTS))).map_err(io::Error::other)?;
+        let upload = remote.store.put_multipart(&to).await.map_err(other)?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, size);
+        let mut piece = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            let read = self.own.read_at(from, at, &mut piece)?;
+            if read == 0 {
+                break;
+            }
+            upload
+                .wait_for_capacity(PARTS_AT_ONCE)
+                .await
+                .map_err(other)?;
+            upload.write(&piece[..read]);
+            at += read as u64;
+        }
+        upload.finish().await.map_err(other)?;
+        Ok(())
+    }
+
     /// Removes what was brought below `folder` and is not among `kept` (R1).
     fn remove_others(&self, folder: &BlobPath, kept: &HashSet<BlobPath>) -> Result<(), BlobError> {
         let mut after = None;
@@ -356,6 +394,26 @@ impl Blobs for Attached {
         // before the server has said what is attached, everything may be: it is looked at beside the loop
         let ready = *self.ready.0.lock().unwrap_or_else(PoisonError::into_inner);
         !ready || self.remote(path).is_some()
+    }
+    fn send(&self, from: &BlobPath, to: &BlobPath) -> Result<(), BlobError> {
+        self.wait();
+        let remote = self.remote(to).ok_or_else(|| {
+            BlobError::Io(io::Error::other("the datastore is not attached any more"))
+        })?;
+        let mut all = Vec::new();
+        if self.own.info(from).is_ok() {
+            all.push(from.clone());
+        } else {
+            self.own.walk(from, &mut |path| all.push(path))?;
+        }
+        let key = to.as_str()[to.container().len()..].trim_start_matches('/');
+        self.runtime.block_on(async {
+            for path in all {
+                let inner = &path.as_str()[from.as_str().len()..];
+                self.put(&remote, &path, &format!("{key}{inner}")).await?;
+            }
+            Ok(())
+        })
     }
     fn bring(&self, path: &BlobPath) -> Result<(), BlobError> {
         self.wait();

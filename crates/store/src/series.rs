@@ -101,6 +101,18 @@ impl Samples {
     pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         self.with(|open| names(&open.db, prefix))
     }
+
+    pub(crate) fn forget(&self, prefix: &str) -> Result<(), StoreError> {
+        self.with(|open| {
+            let names = names(&open.db, prefix)?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            forget(&mut open.db, &names)?;
+            open.sync.mark(State::Dirty);
+            Ok(())
+        })
+    }
 }
 
 impl Open {
@@ -206,6 +218,19 @@ fn write(db: &mut Connection, series: &str, samples: &[(Time, String)]) -> Resul
                          SELECT max(time) FROM sample WHERE series = ?1) - ?2)",
             )?
             .execute((id, signed(SERIES_KEPT.0)))?;
+    }
+    step("series.commit", || Ok(change.commit()?))
+}
+
+fn forget(db: &mut Connection, names: &[String]) -> Result<(), Trouble> {
+    let change = step("series.begin", || Ok::<_, Trouble>(db.transaction()?))?;
+    for name in names {
+        for sql in [
+            "DELETE FROM sample WHERE series = (SELECT id FROM series WHERE name = ?1)",
+            "DELETE FROM series WHERE name = ?1",
+        ] {
+            change.prepare_cached(sql)?.execute([name])?;
+        }
     }
     step("series.commit", || Ok(change.commit()?))
 }

@@ -153,6 +153,9 @@ impl Series for Sqlite {
     fn append(&self, series: &str, samples: &[(Time, String)]) -> Result<(), StoreError> {
         self.samples.append(series, samples)
     }
+    fn forget(&self, prefix: &str) -> Result<(), StoreError> {
+        self.samples.forget(prefix)
+    }
     fn range(&self, series: &str, from: Time, to: Time) -> Result<Vec<(Time, String)>, StoreError> {
         self.samples.range(series, from, to)
     }

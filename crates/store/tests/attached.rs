@@ -67,8 +67,20 @@ fn a_folder_is_brought_as_it_is_now_and_nothing_twice() {
     assert_eq!(text(&blobs, "c-d1/other"), "3");
     let nothing = blobs.bring(&path("c-d1/none")).unwrap_err();
     assert!(matches!(nothing, BlobError::NotFound(_)), "{nothing}");
+
+    // R4, also of a blob that is sent in parts
+    let large = vec![b'x'; 20 << 20];
+    blobs.put(&path("own/big"), &large).unwrap();
+    blobs.send(&path("own/big"), &path("c-d1/out/big")).unwrap();
+    assert_eq!(fs::read(there.path().join("out/big")).unwrap(), large);
+    blobs.put(&path("own/big"), b"small").unwrap();
+    blobs.send(&path("own/big"), &path("c-d1/out/big")).unwrap();
+    assert_eq!(fs::read(there.path().join("out/big")).unwrap(), b"small");
+    assert_eq!(fs::read(there.path().join("in/a")).unwrap(), b"1");
+
     blobs.detach("c-d1");
     assert!(!blobs.is_far(&path("c-d1/in")));
+    assert!(blobs.send(&path("own/big"), &path("c-d1/out/big")).is_err());
 }
 
 /// Objects by key.
@@ -97,11 +109,16 @@ fn serve(stream: TcpStream, objects: &Objects) -> std::io::Result<()> {
                 break;
             }
         }
-        reader.read_exact(&mut vec![0; length])?;
+        let mut sent = vec![0; length];
+        reader.read_exact(&mut sent)?;
         let mut words = first.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
         let (at, query) = target.split_once('?').unwrap_or((target, ""));
         let key = at.strip_prefix("/bucket").unwrap().trim_start_matches('/');
+        if method == "PUT" && signed {
+            let text = String::from_utf8(sent).unwrap();
+            objects.lock().unwrap().insert(key.to_owned(), text);
+        }
         let objects = objects.lock().unwrap().clone();
         let (status, body, etag) = if !signed {
             ("403 Forbidden", String::new(), String::new())
@@ -179,7 +196,25 @@ fn a_bucket_is_brought_with_its_key_and_refused_without() {
     blobs.bring(&path("c-d1/in/a.txt")).unwrap();
     assert_eq!(text(&blobs, "c-d1/in/a.txt"), "ONE");
 
+    // R4: what is sent is there under its names, and nothing else is touched
+    for (name, content) in [("own/staged/a.txt", "1"), ("own/staged/x/y z.txt", "2")] {
+        blobs.put(&path(name), content.as_bytes()).unwrap();
+    }
+    blobs.send(&path("own/staged"), &path("c-d1/out")).unwrap();
+    blobs.send(&path("own/staged"), &path("c-d1/out")).unwrap();
+    let all = objects.lock().unwrap().clone();
+    assert_eq!(all.get("out/a.txt").map(String::as_str), Some("1"));
+    assert_eq!(all.get("out/x/y%20z.txt").map(String::as_str), Some("2"));
+    assert_eq!(all.get("out.txt").map(String::as_str), Some("x"));
+    assert_eq!(all.len(), 5, "{all:?}");
+
     blobs.attach("c-d1", &bucket(None)).unwrap();
+    let refused = blobs
+        .send(&path("own/staged"), &path("c-d1/out"))
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("403"), "{refused}");
+    assert!(!refused.contains("secret"), "{refused}");
     let refused = blobs.bring(&path("c-d1/in")).unwrap_err().to_string();
     assert!(refused.contains("403"), "{refused}");
     assert!(!refused.contains("secret"), "{refused}");

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, path::Path};
 mod samples;
 
 /// As many names as `variant` has.
-const VARIANTS: usize = 4 + 9 + 14 + 7;
+const VARIANTS: usize = 4 + 9 + 15 + 7;
 
 /// The variant. Without a wildcard: a new one does not compile until it is here, and then it needs a sample.
 fn variant(event: &Event) -> &'static str {
@@ -44,6 +44,7 @@ fn variant(event: &Event) -> &'static str {
             RunEvent::Retired { .. } => "run retired",
             RunEvent::ChildRefused { .. } => "run child refused",
             RunEvent::Measured { .. } => "run measured",
+            RunEvent::Registered { .. } => "run registered",
         },
         Event::Batch { event, .. } => match event {
             BatchEvent::Listed { .. } => "batch listed",

@@ -343,6 +343,20 @@ pub enum Reference {
         /// Version or label.
         pin: Pin,
     },
+    /// `azureml://locations/L/workspaces/W/models/M/versions/V`, or with `resourceGroups/G` in place of the location: an id of the
+    /// run history, which calls a workspace by its name or by its UUID.
+    Located {
+        /// Resource group, when the reference says it.
+        group: Option<String>,
+        /// Workspace: name or UUID.
+        workspace: String,
+        /// Kind.
+        kind: Kind,
+        /// Name.
+        name: String,
+        /// Version or label.
+        pin: Pin,
+    },
     /// A full ARM id, with or without `azureml:`.
     Arm(ArmId),
     /// `azureml://datastores/D/paths/P` or the long form with its workspace.
@@ -385,6 +399,9 @@ impl Reference {
             return uri(text, rest);
         }
         let rest = strip_prefix_blind(text, "azureml:").unwrap_or(text);
+        if let Some(rest) = strip_prefix_blind(rest, "azureml://") {
+            return uri(text, rest); // a client has put the prefix before an address that has it
+        }
         if strip_prefix_blind(rest, "/subscriptions/").is_some() {
             return arm(rest).map(Reference::Arm).ok_or_else(|| {
                 refuse("an id is /subscriptions/S/resourceGroups/G/providers/Microsoft.MachineLearningServices/workspaces/W/KIND/NAME[/versions/V]")
@@ -463,7 +480,10 @@ fn arm(text: &str) -> Option<ArmId> {
         group: segments[3].to_owned(),
         workspace: segments[7].to_owned(),
         kind: Kind::of_collection(segments[8]),
-        name: segments[9].to_owned(),
+        // azure-ai-ml makes such ids of `azureml:NAME@latest`
+        name: strip_prefix_blind(segments[9], "azureml:")
+            .unwrap_or(segments[9])
+            .to_owned(),
         pin,
         text: text.trim_end_matches('/').to_owned(),
     })
@@ -534,16 +554,35 @@ fn uri(text: &str, rest: &str) -> Result<Reference, NameError> {
     } else {
         0
     };
-    if let (Some(kind), true) = (
+    let pin = match named(start + 3) {
+        Some(version) if is(start + 2, "versions") => Some(Pin::Version(version)),
+        Some(label) if is(start + 2, "labels") => Some(Pin::Label(label)),
+        _ => None,
+    };
+    if let (Some(kind), Some(name), Some(pin), None) = (
         segment.get(start).and_then(|s| Kind::of_collection(s)),
-        is(start + 2, "versions"),
-    ) && let (Some(name), Some(version), None) =
-        (named(start + 1), named(start + 3), segment.get(start + 4))
-    {
-        return Ok(Reference::Short {
-            kind: Some(kind),
+        named(start + 1),
+        pin,
+        segment.get(start + 4),
+    ) {
+        if start == 0 {
+            return Ok(Reference::Short {
+                kind: Some(kind),
+                name,
+                pin,
+            });
+        }
+        let part = |i| named(i).ok_or_else(|| refuse("a part of the id is empty"));
+        return Ok(Reference::Located {
+            group: if is(0, "resourcegroups") {
+                Some(part(1)?)
+            } else {
+                None
+            },
+            workspace: part(3)?,
+            kind,
             name,
-            pin: Pin::Version(version),
+            pin,
         });
     }
     Err(refuse(

@@ -15,6 +15,8 @@ use std::{fmt::Write as _, sync::Arc};
 pub const BLOBSTORE: &str = "workspaceblobstore";
 /// The datastore of logs and run artifacts.
 pub const ARTIFACTSTORE: &str = "workspaceartifactstore";
+/// The label of the newest version. A key of a document whose path is `NAME@latest` means that version.
+pub const LATEST: &str = "latest";
 /// The storage account that blob URLs name; there is one.
 pub const ACCOUNT: &str = "zaffre";
 /// Letters of the workspace's own name at the start of its containers, so that people recognise them. With the tag and a UUID
@@ -59,8 +61,8 @@ pub enum PlaceError {
         /// As written.
         path: String,
     },
-    /// A label where a version must stand.
-    #[error("`{}` names the label {}, and a label is resolved to a version before a document is sent", shown(.text), shown(.label))]
+    /// A label that is not known.
+    #[error("`{}` names the label {}, known is {LATEST}", shown(.text), shown(.label))]
     Label {
         /// As written.
         text: String,
@@ -91,7 +93,7 @@ pub enum Place {
     Asset {
         /// Its kind, when the address says it.
         kind: Option<names::Kind>,
-        /// `name/version`.
+        /// `name/version`, or `name@latest`.
         path: String,
     },
     /// An output of a job of this workspace.
@@ -214,15 +216,25 @@ impl Places {
     /// The long `azureml://` address of a blob of a datastore; a folder gets a slash at its end.
     pub fn uri(&self, path: &BlobPath, end: End) -> Option<String> {
         let (datastore, inner) = self.datastore_of(path)?;
+        Some(self.long(datastore, inner, end))
+    }
+
+    /// The long address of a path in the container of an attached datastore.
+    pub fn uri_in(&self, datastore: &str, path: &BlobPath, end: End) -> String {
+        let inner = path.as_str()[path.container().len()..].trim_start_matches('/');
+        self.long(datastore, inner, end)
+    }
+
+    fn long(&self, datastore: &str, inner: &str, end: End) -> String {
         let w = &self.workspace;
         let slash = match end {
             End::Folder if !inner.is_empty() => "/",
             End::Folder | End::File => "",
         };
-        Some(format!(
+        format!(
             "azureml://subscriptions/{}/resourcegroups/{}/workspaces/{}/datastores/{datastore}/paths/{inner}{slash}",
             w.subscription, w.group, w.name
-        ))
+        )
     }
 
     /// What an address means (P2).
@@ -268,6 +280,29 @@ impl Places {
                 kind,
                 path: pinned(text, &name, &pin)?,
             }),
+            Reference::Located {
+                group,
+                workspace,
+                kind,
+                name,
+                pin,
+            } => {
+                let w = &self.workspace;
+                let id = crate::view::workspace::guid(w);
+                let same = |ours: &model::Name, given: &str| *ours == model::Name::from(given);
+                if !(same(&w.name, &workspace) || id.eq_ignore_ascii_case(&workspace))
+                    || group.is_some_and(|g| !same(&w.group, &g))
+                {
+                    return Err(PlaceError::OtherWorkspace {
+                        text: text.to_owned(),
+                        workspace: workspace_id(w),
+                    });
+                }
+                Ok(Place::Asset {
+                    kind: Some(kind),
+                    path: pinned(text, &name, &pin)?,
+                })
+            }
             Reference::Arm(id) => {
                 self.ours(text, &id.subscription, &id.group, &id.workspace)?;
                 Ok(Place::Asset {
@@ -360,6 +395,14 @@ pub fn storage_path(path: &str) -> Option<(String, String)> {
 fn pinned(text: &str, name: &str, pin: &Pin) -> Result<String, PlaceError> {
     match pin {
         Pin::Version(version) => Ok(format!("{name}/{version}")),
+        // `default` is the SDK's word for a component without a version
+        Pin::Label(label)
+            if [LATEST, "default"]
+                .iter()
+                .any(|l| l.eq_ignore_ascii_case(label)) =>
+        {
+            Ok(format!("{name}@{LATEST}"))
+        }
         Pin::Label(label) => Err(PlaceError::Label {
             text: text.to_owned(),
             label: label.clone(),
@@ -535,7 +578,7 @@ mod tests {
         assert!(
             says("azureml://datastores/no:pe/paths/a").contains("no:pe is no name of a datastore")
         );
-        assert!(says("azureml:m@latest").contains("label latest"));
+        assert!(says("azureml:m@best").contains("names the label best, known is latest"));
         assert!(says("azureml:m").contains("names no version"));
         assert!(says("azureml://subscriptions/s/resourcegroups/rg1/workspaces/w2/datastores/workspaceblobstore/paths/a").contains("another workspace"));
     }

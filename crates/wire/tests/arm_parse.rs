@@ -466,13 +466,13 @@ fn a_command_job_keeps_its_rules() {
         ),
         (
             p("outputs"),
-            json!({"b": {"jobOutputType": "uri_folder", "mode": "Direct"}}),
-            "Direct, which is not built yet",
+            json!({"b": {"jobOutputType": "uri_folder", "assetName": "a b"}}),
+            "data name `a b` holds ` `",
         ),
         (
             p("outputs"),
-            json!({"b": {"jobOutputType": "uri_folder", "assetName": "x"}}),
-            "not registered by themselves",
+            json!({"b": {"jobOutputType": "uri_folder", "assetVersion": "1"}}),
+            "a version belongs to a name",
         ),
         (
             p("outputs"),

@@ -230,9 +230,9 @@ fn inputs_come_from_everywhere_in_the_workspace() {
             .contains("without end")
     );
     assert!(
-        refused("azureml:rows@latest", "uri_folder")
+        refused("azureml:rows@best", "uri_folder")
             .message
-            .contains("label latest")
+            .contains("label best")
     );
     assert!(
         refused("/etc", "uri_folder")
@@ -269,9 +269,9 @@ fn a_job_that_names_what_is_not_there_is_refused() {
         "environment env:2 does not exist in workspace w"
     );
     assert!(
-        refused("environmentId", json!("azureml:AzureML-x@latest"))
+        refused("environmentId", json!("azureml:AzureML-x@best"))
             .message
-            .contains("label latest")
+            .contains("the label best")
     );
     assert_eq!(
         refused("environmentId", json!("azureml:bld:1")).code,
@@ -540,6 +540,7 @@ fn ended(run: &RunSpec, state: RunState) -> Arc<RunRecord> {
         given: 0,
         kept: None,
         family: None,
+        registered: Default::default(),
     })
 }
 

@@ -356,9 +356,11 @@ fn run_history() {
     );
 
     let asked = sample("data-POST-batchGetResolvedUris-200");
-    let answer = view::history::resolved_uris(&asked["request_body"], &|run| {
-        (run == path).then(|| job.outputs())
-    });
+    let answer = view::history::resolved_uris(
+        &asked["request_body"],
+        &|run| (run == path).then(|| job.outputs()),
+        &|_, _, _| None,
+    );
     assert_eq!(answer.unwrap(), asked["response_body"]);
 }
 

@@ -67,6 +67,7 @@ fn run(work: Work) -> RunRecord {
         given: 3,
         kept: None,
         family: None,
+        registered: Default::default(),
     }
 }
 

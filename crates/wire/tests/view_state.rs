@@ -64,6 +64,7 @@ fn record(state: RunState, why: Option<Why>) -> RunRecord {
         given: 0,
         kept: None,
         family: None,
+        registered: Default::default(),
     }
 }
 

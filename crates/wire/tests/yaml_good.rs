@@ -605,11 +605,6 @@ fn what_is_not_built_yet_is_named_and_loads() {
         ),
         ("distribution: {type: ray}", "distribution.type ray"),
         (
-            "outputs: {m: {name: heart}}",
-            "outputs.m.name (registering an output)",
-        ),
-        ("outputs: {m: {mode: direct}}", "outputs.m.mode direct"),
-        (
             "inputs: {m: {path: ./x, mode: rw_mount}}",
             "inputs.m.mode other than ro_mount, download and direct",
         ),

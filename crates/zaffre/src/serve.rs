@@ -236,6 +236,7 @@ fn start(
         clock: Arc::new(port::Machine),
         bell,
         read: |document| wire::arm::declared(document).map_err(|error| error.to_string()),
+        spell: wire::arm::asset::registered,
         report: wire::view::report::report,
         room: Box::new(room(held)),
     };

@@ -365,6 +365,7 @@ fn asset(out: &mut Map<String, Value>, shape: Shape, arm: &Value, id: &str) {
             put(out, "path", p["modelUri"].clone());
             put(out, "flavors", p["flavors"].clone());
             put(out, "stage", p["stage"].clone());
+            put(out, "job_name", p["jobName"].clone());
         }
     }
     put(out, "description", p["description"].clone());

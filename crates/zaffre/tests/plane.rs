@@ -484,7 +484,7 @@ outputs:
     let (status, log) = run("direct", &direct);
     assert_eq!(status, "Completed", "{log}");
     assert!(
-        log.trim_end().ends_with(":d:1") || log.contains("/data/d/versions/1"),
+        log.contains("azureml://subscriptions/") && log.trim_end().ends_with('/'),
         "{log}"
     );
     for (name, path, says) in [

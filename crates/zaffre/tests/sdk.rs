@@ -148,6 +148,11 @@ fn parallel_steps_written_with_the_sdk_count_every_file_once() {
     program("parallel.py", &[], &[]);
 }
 
+#[test]
+fn outputs_with_a_name_become_assets_of_the_sdk() {
+    program("outputs.py", &[], &[]);
+}
+
 macro_rules! flows {
     ($($test:ident: $flow:literal,)*) => {
         $(#[test]

@@ -72,6 +72,12 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
+/// The name in the path. The SDK puts `azureml:NAME` there when a program says `azureml:NAME@latest` of an input.
+fn name(call: &Call) -> &str {
+    let name = call.param("n");
+    name.strip_prefix("azureml:").unwrap_or(name)
+}
+
 fn version_key(api: &Api, call: &Call) -> Result<DocKey, Problem> {
     let path = format!("{}/{}", call.param("n"), call.param("v"));
     call.key(api, kind(call)?, path)
@@ -88,7 +94,8 @@ fn missing(key: &DocKey) -> Problem {
 
 /// GET a version.
 pub(crate) fn get_version(api: &Arc<Api>, call: &Call) -> Answer {
-    let key = version_key(api, call)?;
+    let path = format!("{}/{}", name(call), call.param("v"));
+    let key = call.key(api, kind(call)?, path)?;
     let document = api.control.get(&key)?.ok_or_else(|| missing(&key))?;
     let view = view::asset::version(&document);
     Ok(reply::document(StatusCode::OK, &document, &view))
@@ -183,7 +190,7 @@ pub(crate) fn versions(api: &Arc<Api>, call: &Call) -> Answer {
         .query
         .get("$orderBy")
         .is_none_or(|order| order.to_ascii_lowercase().ends_with("desc"));
-    let parent = hash.is_none().then(|| call.param("n"));
+    let parent = hash.is_none().then(|| name(call));
     let mut page = page(&workspace, kind, parent, newest);
     let (items, next) = paging::filtered(&api.control, &mut page, &wanted, |document| {
         if hash.is_some_and(|h| !document.json.contains(h)) {
@@ -222,7 +229,7 @@ fn versions_of(api: &Api, key: &DocKey) -> Result<Vec<Document>, Problem> {
 
 /// GET a container: `nextVersion` is what a client without a version takes.
 pub(crate) fn get_container(api: &Arc<Api>, call: &Call) -> Answer {
-    let key = call.key(api, kind(call)?, call.param("n"))?;
+    let key = call.key(api, kind(call)?, name(call))?;
     let container = Container {
         own: api.control.get(&key)?,
         versions: versions_of(api, &key)?,

@@ -12,7 +12,10 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use wire::{arm::link::parent_of, view};
+use wire::{
+    arm::link::{child_of, parent_of},
+    view,
+};
 
 use super::{operations::Operation, put};
 use crate::{
@@ -253,13 +256,33 @@ pub(crate) async fn cancel(api: Arc<Api>, call: Call) -> Answer {
     Ok(Operation::Cancel(found.id).accepted(&api, &call))
 }
 
-/// DELETE a job that has ended. Its outputs stay: other things may name them.
+/// Folders of a run's artifacts that are its logs.
+const LOGS: [&str; 3] = ["user_logs", "logs", "azureml-logs"];
+
+/// The logs of jobs that are gone go too: a new one of the name writes its own.
+fn drop_logs(api: &Api, jobs: &[JobId]) -> Result<(), Problem> {
+    for job in jobs {
+        let places = api.places(job.workspace());
+        let names = [job.name().to_owned(), child_of(job.name())];
+        let folders = names.iter().filter_map(|name| places.artifacts_of(name));
+        for folder in folders
+            .flat_map(|f| LOGS.map(|logs| f.join(logs)))
+            .flatten()
+        {
+            api.control.blobs().delete_folder(&folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// DELETE a job that has ended, with its logs and metrics: a new one of its name begins with nothing. Its outputs stay: other
+/// things may name them.
 pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
     let key = key(&api, &call)?;
     let tracked = crate::plane::mlflow::beside(&key);
-    let parts = match find(&api, &key) {
-        Ok(found) if !found.child => descendants(&api, &found)?,
-        Ok(_) | Err(_) => Vec::new(),
+    let (parts, itself) = match find(&api, &key) {
+        Ok(found) if !found.child => (descendants(&api, &found)?, Some(found.id)),
+        Ok(_) | Err(_) => (Vec::new(), None),
     };
     let removed = put::remove(&api, key, None, condition::read(&call.headers)?).await;
     if removed.is_ok() {
@@ -272,8 +295,13 @@ pub(crate) async fn delete(api: Arc<Api>, call: Call) -> Answer {
         _ => problem,
     })?;
     // Its parts have ended before it.
-    for part in parts {
-        put::remove(&api, DocKey::job(&part), None, Condition::Any).await?;
+    for part in &parts {
+        put::remove(&api, DocKey::job(part), None, Condition::Any).await?;
+    }
+    if let put::Removed::Now = removed {
+        let gone: Vec<JobId> = parts.into_iter().chain(itself).collect();
+        let state = api.clone();
+        crate::blocking(move || drop_logs(&state, &gone)).await?;
     }
     Ok(match removed {
         put::Removed::Now => reply::empty(StatusCode::OK),

@@ -113,10 +113,12 @@ pub(super) async fn properties(api: Arc<Api>, call: Call, path: BlobPath) -> Ans
         let blobs: &Arc<dyn Blobs> = api.control.blobs();
         let info = blobs.info(&path)?;
         super::read::conditions(&call.headers, &info, For::Write)?;
+        let before = info.clone();
         let mut metadata = info.metadata;
         metadata.retain(|name, _| !settings::is_one(name));
         metadata.extend(given);
         let info = blobs.set_metadata(&path, metadata)?;
+        super::blocks::carry(blobs, &path, &before, &info)?;
         Ok(super::standard(
             &call,
             super::stamp(reply::empty(StatusCode::OK), &info),

@@ -227,6 +227,7 @@ pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answe
         metadata.retain(|name, _| !super::settings::is_one(name));
         metadata.extend(super::settings::kept(&before).map(|(k, v)| (k.clone(), v.clone())));
         let info = blobs.set_metadata(&path, metadata)?;
+        super::blocks::carry(blobs, &path, &before, &info)?;
         Ok(super::standard(
             &call,
             super::stamp(reply::empty(StatusCode::OK), &info),

@@ -9,6 +9,7 @@ pub(crate) mod artifacts;
 pub(crate) mod experiments;
 pub(crate) mod logged;
 pub(crate) mod models;
+pub(crate) mod plugin;
 pub(crate) mod runs;
 pub(crate) mod search;
 pub(crate) mod versions;

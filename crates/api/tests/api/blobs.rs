@@ -264,9 +264,73 @@ async fn blocks_become_a_blob_in_the_order_of_the_list() {
     let whole = b.get("big.bin").await.is(200);
     assert_eq!(whole.bytes, pieces.concat(), "2 MB come back in pieces");
     assert_eq!(whole.header("content-length"), "2100000");
+
+    // What it was joined of is known, and may be joined again, with metadata between.
+    let blocks = async |kind: &str| {
+        let query = format!("comp=blocklist&blocklisttype={kind}");
+        let got = b.call("GET", "big.bin", &query, &[], "").await.is(200);
+        let text = got.text();
+        let sizes = between(&text, "<Size>", "</Size>");
+        (sizes.join(","), got.header("etag").to_owned(), text)
+    };
+    let (sizes, etag, _) = blocks("committed").await;
+    let wanted: Vec<String> = pieces.iter().map(|p| p.len().to_string()).collect();
+    assert_eq!(sizes, wanted.join(","));
+    b.call(
+        "PUT",
+        "big.bin",
+        "comp=metadata",
+        &[("x-ms-meta-a", "b")],
+        "",
+    )
+    .await
+    .is(200);
+    assert_eq!(blocks("committed").await.0, wanted.join(","));
+    let stale = [("if-match", etag.as_str())];
+    b.call("GET", "big.bin", "comp=blocklist", &stale, "")
+        .await
+        .is(412);
+    b.call("PUT", "big.bin", "comp=blocklist", &stale, list(&[0]))
+        .await
+        .is(412);
+    b.call(
+        "PUT",
+        "big.bin",
+        &format!("comp=block&blockid={}", id(7).replace('=', "%3D")),
+        &[],
+        "seven",
+    )
+    .await
+    .is(201);
+    let (_, _, all) = blocks("all").await;
+    assert!(
+        all.contains("</CommittedBlocks><UncommittedBlocks><Block>"),
+        "{all}"
+    );
+    let mixed = format!(
+        "<BlockList><Uncommitted>{}</Uncommitted><Committed>{}</Committed></BlockList>",
+        id(7),
+        id(1)
+    );
+    b.call("PUT", "big.bin", "comp=blocklist", &[], mixed)
+        .await
+        .is(201);
+    let whole = b.get("big.bin").await.is(200);
+    assert_eq!(whole.bytes, [&b"seven"[..], &pieces[1]].concat());
     b.call("PUT", "big.bin", "comp=blocklist", &[], list(&[0]))
         .await
         .is(400);
+    b.put("big.bin", "in one piece").await.is(201);
+    assert_eq!(blocks("committed").await.0, "");
+    b.call(
+        "GET",
+        "big.bin",
+        "comp=blocklist&blocklisttype=some",
+        &[],
+        "",
+    )
+    .await
+    .is(400);
     b.call("PUT", "big.bin", "comp=block&blockid=!", &[], "x")
         .await
         .is(400);

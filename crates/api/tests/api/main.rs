@@ -12,6 +12,7 @@ mod kube;
 mod mlflow;
 mod online;
 mod pipelines;
+mod references;
 mod routes;
 mod server;
 mod targets;

@@ -145,6 +145,16 @@ async fn a_job_logs_with_its_own_credential_while_it_goes_on() {
         .is(200);
     let gone = s.get(&flow("runs/get?run_id=j1")).await.is(404).json();
     assert_eq!(gone["error_code"], "RESOURCE_DOES_NOT_EXIST");
+
+    // The name is free at once, and a job of it begins with nothing.
+    s.ask("PUT", &format!("{WS}/jobs/j1"), command_body("c01"))
+        .await
+        .is(201);
+    s.running("j1").await;
+    let run = s.run("j1").await;
+    assert_eq!(run["info"]["status"], "RUNNING");
+    assert_eq!(run["data"]["metrics"], json!([]));
+    assert_eq!(run["data"]["params"], json!([]));
 }
 
 #[tokio::test]

@@ -211,6 +211,7 @@ pub fn server() -> Server {
         clock: Arc::new(WallClock),
         bell,
         read: |document| wire::arm::declared(document).map_err(|e| e.to_string()),
+        spell: wire::arm::asset::registered,
         report: wire::view::report::report,
         room: Box::new(room.clone()),
     })

@@ -367,7 +367,7 @@ async fn datastores_come_in_pages() {
 }
 
 #[tokio::test]
-async fn a_job_reads_from_an_attached_datastore_and_writes_to_none() {
+async fn a_job_names_datastores_that_are_reached_and_is_refused_others_by_their_type() {
     let s = server();
     s.batch().await;
     let store = |properties: Value| json!({ "properties": properties });
@@ -379,6 +379,12 @@ async fn a_job_reads_from_an_attached_datastore_and_writes_to_none() {
     let share =
         store(json!({"datastoreType": "AzureFile", "accountName": "acc", "fileShareName": "f"}));
     s.ask("PUT", &format!("{WS}/datastores/share"), share)
+        .await
+        .is(201);
+    let lake = store(
+        json!({"datastoreType": "AzureDataLakeGen2", "accountName": "acc", "filesystem": "f"}),
+    );
+    s.ask("PUT", &format!("{WS}/datastores/lake"), lake)
         .await
         .is(201);
     let wrong = store(
@@ -425,9 +431,23 @@ async fn a_job_reads_from_an_attached_datastore_and_writes_to_none() {
         (
             "j3",
             mine,
-            mine,
+            "azureml://datastores/share/paths/x",
             400,
-            "goes to datastore mine, which was attached: it is read, and not written yet",
+            "is of type AzureFile: its files are not reached yet",
+        ),
+        (
+            "j3",
+            "azureml://datastores/lake/paths/x",
+            own,
+            400,
+            "is of type AzureDataLakeGen2: its files are not reached yet",
+        ),
+        (
+            "j3",
+            mine,
+            "azureml://datastores/mine/paths/",
+            400,
+            "is a whole datastore; name a folder in it",
         ),
     ] {
         let refused = s

@@ -164,21 +164,31 @@ impl Site {
             paths.push((name.clone(), path));
         }
         if matches!(order.work, Work::Command { .. }) {
-            tell("bringing earlier outputs");
+            // What is there before the first attempt was left by a job of this name that was removed: it is none of this one's.
+            let again = task.attempt.0 > 1;
+            if again {
+                tell("bringing earlier outputs");
+            }
             for kept in ["outputs", "logs"] {
-                own_folder(&work.join(kept), user)
-                    .and_then(|()| mine(user).folder(&order.artifacts.join(kept), &work.join(kept)))
-                    .map_err(|e| fail(kept, e))?; // S3
+                let (from, to) = (order.artifacts.join(kept), work.join(kept));
+                own_folder(&to, user).map_err(|e| fail(kept, e))?;
+                if again {
+                    mine(user).folder(&from, &to).map_err(|e| fail(kept, e))?; // S3
+                }
             }
         }
-        let mut outputs = Vec::new();
+        let mut outputs: Vec<(String, OsString)> = Vec::new();
         for output in &order.outputs {
+            if let Some(address) = &output.address {
+                outputs.push((output.name.clone(), address.into()));
+                continue;
+            }
             let path = match &order.work {
                 Work::Pool(pool) => shared_output(pool, output, user),
                 Work::Command { .. } => own_output(&folder, output, user),
             };
             let path = path.map_err(|e| fail(&format!("output {}", output.name), e))?;
-            outputs.push((output.name.clone(), path));
+            outputs.push((output.name.clone(), path.into()));
         }
         let shown = order
             .model
@@ -387,6 +397,9 @@ impl Site {
             return notes; // they are there (S4)
         }
         for output in &self.order.outputs {
+            if output.address.is_some() {
+                continue;
+            }
             let from = output_path(&self.folder, output);
             let mut copy = Copy {
                 owner: None,
@@ -536,7 +549,7 @@ fn bring(
 fn substitute(
     line: &str,
     inputs: &[(String, OsString)],
-    outputs: &[(String, PathBuf)],
+    outputs: &[(String, OsString)],
 ) -> Result<String, String> {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -579,7 +592,7 @@ fn variables(
     order: &Order,
     folder: &Path,
     inputs: &[(String, OsString)],
-    outputs: &[(String, PathBuf)],
+    outputs: &[(String, OsString)],
     config: &NodeConfig,
 ) -> Vec<(OsString, OsString)> {
     let mut out: Vec<(OsString, OsString)> = Vec::new();
@@ -633,7 +646,7 @@ fn variables(
         set(&format!("AZURE_ML_INPUT_{name}"), value.clone());
     }
     for (name, value) in outputs {
-        set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone().into());
+        set(&format!("AZURE_ML_OUTPUT_{name}"), value.clone());
     }
     out
 }
@@ -742,7 +755,7 @@ mod tests {
     #[test]
     fn expressions_become_paths_and_unknown_ones_are_named() {
         let inputs = [("data".to_owned(), OsString::from("/d"))];
-        let outputs = [("model".to_owned(), PathBuf::from("/m"))];
+        let outputs = [("model".to_owned(), OsString::from("/m"))];
         let line = "cp ${{inputs.data}}/x ${{ outputs.model }} $HOME ${X}";
         assert_eq!(
             substitute(line, &inputs, &outputs).unwrap(),

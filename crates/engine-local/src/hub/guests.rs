@@ -95,7 +95,8 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
         let logs = (0..gang.processes).map(|local| gang.log_name(local));
         fetch.extend(logs.map(|name| below(&name)));
     }
-    push.extend(spec.outputs.values().map(|o| text(&o.target)));
+    let kept = spec.outputs.values().filter(|o| o.address.is_none());
+    push.extend(kept.map(|o| text(o.kept())));
     Plan {
         root: mirror(task),
         fetch,

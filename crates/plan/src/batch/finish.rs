@@ -41,7 +41,9 @@ impl Turning<'_> {
     /// Takes the listing in, once; whether there is one now.
     fn list(&mut self, job: &JobId, spec: &BatchSpec) -> bool {
         let why = match self.seen.errands.get(&Errand::List(job.clone())) {
-            None | Some(ErrandSeen::Busy | ErrandSeen::Published { .. }) => return false,
+            None | Some(ErrandSeen::Busy | ErrandSeen::Published { .. } | ErrandSeen::Sent) => {
+                return false;
+            }
             Some(ErrandSeen::Failed { message }) => Why::Engine {
                 message: message.clone(),
             },
@@ -142,7 +144,7 @@ impl Turning<'_> {
                 let message = message.clone();
                 self.give_up(job, Outcome::Failed(Why::Engine { message }));
             }
-            None | Some(ErrandSeen::Busy | ErrandSeen::Listed { .. }) => {
+            None | Some(ErrandSeen::Busy | ErrandSeen::Listed { .. } | ErrandSeen::Sent) => {
                 let why = Some(Why::Publishing);
                 if record.why != why {
                     self.emit_run(job, RunEvent::Explained { why });

@@ -22,7 +22,8 @@ pub(crate) struct Live {
     pub attempts: BTreeMap<u32, Attempt>,
     /// Its mini-batches, if it is a batch run.
     pub batch: Option<Batch>,
-    /// Who submitted it: its children's documents say so too. Kept of parents alone.
+    /// Who submitted it: the documents of its children and of the assets that its outputs become say so too. Kept of such
+    /// runs alone.
     #[serde(default, skip_serializing_if = "str_is_empty")]
     pub by: Arc<str>,
     /// Tasks that may be given work: not stopping, on a node that stays. Derived (W2).
@@ -85,7 +86,11 @@ impl World {
                 request,
             } => {
                 self.submitted(job, spec, request.as_deref(), at)?;
-                if let Some(live) = self.lives.get_mut(job).filter(|_| spec.is_parent()) {
+                if let Some(live) = self
+                    .lives
+                    .get_mut(job)
+                    .filter(|_| spec.is_parent() || spec.registers())
+                {
                     live.by = document.by.clone();
                 }
                 self.child_submitted(job, spec, at);
@@ -104,6 +109,10 @@ impl World {
                 why,
             } => {
                 self.child_refused(job, key, child, why)?;
+            }
+            RunEvent::Registered { output, asset } => {
+                let (record, _) = self.parts(job)?;
+                record.registered.insert(output.clone(), asset.clone());
             }
             RunEvent::Measured { value } => self.measured(job, *value)?,
             RunEvent::Erred { error } => {
@@ -165,6 +174,7 @@ impl World {
             given: 0,
             kept: None,
             family: spec.is_parent().then(Box::default),
+            registered: BTreeMap::new(),
         };
         let live = Live {
             seq: self.next_seq,
@@ -310,7 +320,8 @@ impl World {
         Ok(())
     }
 
-    fn retired(&mut self, job: &JobId) -> Result<(), Illegal> {
+    /// The record of a run that has ended leaves the World.
+    pub(super) fn retired(&mut self, job: &JobId) -> Result<(), Illegal> {
         let Some(record) = self.view.runs.get(job) else {
             return Err(illegal(format!("no run {job}")));
         };

@@ -58,6 +58,7 @@ fn seat_of(record: &RunRecord, live: &Live, max: u32) -> Seat {
                 seat.first = true;
                 seat.waits = true;
             }
+            seat.errand = record.spec.sends() && record.worked();
             seat.unstarted = count(
                 record
                     .tasks

@@ -11,14 +11,17 @@
 //! P7 a run that completes has every mini-batch committed or failed after all its attempts, and publishes all in order
 //!    (I2, I3, I7);
 //! P8 a replay of the log makes the same World, and what is derived follows from it (I1);
+//! P10 an output becomes an asset once, in the turn in which its run completes, as a version that was not there (A1 to A3 of
+//!    `plan::register`);
 //! P9 deciding twice about the same observation changes nothing the second time (I10).
 
 use model::{
-    Action, BatchEvent, ClusterKey, Command, Declared, Event, JobId, NodeEvent, NodeId, Observed,
-    Outcome, Place, Ranges, RunEvent, RunRecord, TaskId, Tier, Time, Work, Workspace,
+    Action, BatchEvent, ClusterKey, Command, Declared, DocKey, Event, JobId, Kind, Name, NodeEvent,
+    NodeId, Observed, Outcome, Place, Ranges, RunEvent, RunRecord, TaskId, Tier, Time, Work,
+    Workspace,
     batch::{BatchOutput, RowWrite},
 };
-use plan::{Turn, World};
+use plan::{Archive, Turn, Versions, World};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -39,6 +42,22 @@ pub struct Store {
     pub records: BTreeMap<JobId, RunRecord>,
     pub failures: BTreeMap<(JobId, u32), u32>,
     pub committed: BTreeMap<JobId, Ranges>,
+    /// Versions of assets.
+    pub assets: BTreeSet<DocKey>,
+}
+
+impl Store {
+    fn versions(&self, asset: &DocKey) -> Versions {
+        let versions = self.assets.iter().filter_map(|key| {
+            let (name, version) = key.path.as_str().rsplit_once('/')?;
+            let same = key.kind == asset.kind && Name::from(name) == asset.path;
+            same.then(|| version.into())
+        });
+        Versions {
+            names: versions.collect(),
+            spent: 0,
+        }
+    }
 }
 
 /// The loop.
@@ -88,7 +107,13 @@ impl Server {
         seen.marks.all |= all || std::mem::take(&mut self.fresh);
         let records = &self.store.records;
         let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
-        let turn = plan::decide(&mut self.world, commands, &resumable, &seen, self.fake.now);
+        let versions = |asset: &DocKey| self.store.versions(asset);
+        let archive = Archive {
+            resumable: &resumable,
+            versions: &versions,
+            ..Archive::empty()
+        };
+        let turn = plan::decide(&mut self.world, commands, archive, &seen, self.fake.now);
         if self.twice {
             self.check_stable(&seen, &turn.events);
             seen.marks.all = true;
@@ -108,7 +133,13 @@ impl Server {
         seen.marks.all |= self.fresh;
         let records = &self.store.records;
         let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
-        plan::decide(&mut self.world, commands, &resumable, &seen, self.fake.now);
+        let versions = |asset: &DocKey| self.store.versions(asset);
+        let archive = Archive {
+            resumable: &resumable,
+            versions: &versions,
+            ..Archive::empty()
+        };
+        plan::decide(&mut self.world, commands, archive, &seen, self.fake.now);
         self.world = self.replay(self.store.log.len());
         self.fresh = true;
     }
@@ -118,7 +149,13 @@ impl Server {
         let mut world = self.world.clone();
         let records = &self.store.records;
         let resumable = |job: &JobId| records.get(job).and_then(plan::resumable);
-        let again = plan::decide(&mut world, Vec::new(), &resumable, seen, self.fake.now);
+        let versions = |asset: &DocKey| self.store.versions(asset);
+        let archive = Archive {
+            resumable: &resumable,
+            versions: &versions,
+            ..Archive::empty()
+        };
+        let again = plan::decide(&mut world, Vec::new(), archive, seen, self.fake.now);
         assert!(
             again.events.is_empty(),
             "P9: after {before:#?} it is decided again: {:#?}, told {:#?}",
@@ -196,6 +233,12 @@ impl Server {
             } => {
                 self.store.records.insert(run.clone(), (**record).clone());
             }
+            Event::Declared { document, .. }
+                if matches!(document.key.kind, Kind::Data | Kind::Model) =>
+            {
+                let new = self.store.assets.insert(document.key.clone());
+                assert!(new, "P10: {:?} is made again", document.key);
+            }
             Event::Run {
                 run,
                 event: RunEvent::Finished { outcome },
@@ -271,6 +314,19 @@ impl Server {
 
     /// P7.
     fn check_finished(&mut self, run: &JobId, outcome: &Outcome) {
+        let record = &self.world.view.runs[run];
+        let wanted = record.spec.task.outputs.iter();
+        let wanted: Vec<_> = wanted.filter(|(_, o)| o.register.is_some()).collect();
+        let registered = if *outcome == Outcome::Completed {
+            wanted.len()
+        } else {
+            0
+        };
+        assert_eq!(
+            record.registered.len(),
+            registered,
+            "P10: {run} is {outcome}"
+        );
         let (Some(record), Some(batch)) = (self.world.view.runs.get(run), self.world.batch(run))
         else {
             return;

@@ -367,6 +367,7 @@ impl Fake {
                             message: "the input is not there".into(),
                         },
                     },
+                    Errand::Send(_) => ErrandSeen::Sent,
                     Errand::Publish(_) => ErrandSeen::Published {
                         bytes: model::Bytes(1),
                     },

@@ -1,15 +1,15 @@
 //! The verbs of pipelines and sweeps.
 //!
-//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [print=FINGERPRINT]` and how it
-//!   behaves: collected until `pipeline NAME [stop] [rerun]` submits them; with `lists=INPUT files=N` and what a batch run has
-//!   it is a parallel step;
+//! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [asset=NAME[:VERSION]] [sent=yes]
+//!   [print=FINGERPRINT]` and how it behaves: collected until `pipeline NAME [stop] [rerun]` submits them; with `lists=INPUT
+//!   files=N` and what a batch run has it is a parallel step;
 //! * `sweep NAME on COMPUTE total=N at=N by=grid|random|sobol|bayesian [bandit=|median|truncation=] [interval=] [delay=]`;
 //! * `report TRIAL VALUE`, `family NAME`.
 
 use super::*;
 use model::{
     Part, PipelineSpec, Real, RunSpec, StepSpec, SweepSpec, Work,
-    engine::{OutputSpec, Program},
+    engine::{OutputSpec, Program, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -41,9 +41,29 @@ impl Story {
         let mut task = (*run.task).clone();
         for output in options.0.get("out").into_iter().flat_map(|o| o.split(',')) {
             let target = make::path(&format!("blobs/{job}/{output}"));
+            let asset = options.0.get("asset").map(|asset| {
+                let (name, version) = match asset.split_once(':') {
+                    Some((name, version)) => (name, Some(version.into())),
+                    None => (*asset, None),
+                };
+                Box::new(Register {
+                    kind: Kind::Data,
+                    holds: "uri_folder".into(),
+                    name: name.into(),
+                    version,
+                })
+            });
             let output = OutputSpec {
                 target,
                 file: false,
+                register: asset,
+                address: None,
+                remote: options.has("sent").then(|| {
+                    Box::new(Remote {
+                        datastore: "d".into(),
+                        staged: make::path(&format!("staged/{job}/o")),
+                    })
+                }),
             };
             let name = options.0.get("out").and_then(|o| o.split(',').next());
             task.outputs.insert(name.unwrap_or("o").into(), output);

@@ -104,17 +104,19 @@ fn blobs_are_joined_in_order(open: Place<dyn Blobs>) {
     put(blobs.as_ref(), &format!("{FLEETING}/up/2"), &long);
     put(blobs.as_ref(), &format!("{FLEETING}/up/3"), "");
     let mut writer = blobs.write(&path("c/joined")).expect("begun");
-    let mut add = |name: &str| writer.add(&path(&format!("{FLEETING}/up/{name}")));
-    assert_eq!(add("1").expect("added"), 7);
-    assert!(matches!(add("9"), Err(BlobError::NotFound(_))));
-    assert_eq!(add("2").expect("added"), 300_000);
-    assert_eq!(add("3").expect("added"), 0);
-    assert_eq!(add("1").expect("twice"), 7);
+    let mut add = |name: &str, part| writer.add(&path(&format!("{FLEETING}/up/{name}")), part);
+    assert_eq!(add("1", 0..7).expect("added"), 7);
+    assert!(matches!(add("9", 0..1), Err(BlobError::NotFound(_))));
+    assert_eq!(add("2", 0..300_000).expect("added"), 300_000);
+    assert_eq!(add("3", 0..0).expect("added"), 0);
+    assert_eq!(add("1", 5..9).expect("cut at its end"), 2);
+    assert_eq!(add("1", 8..9).expect("behind its end"), 0);
+    assert_eq!(add("1", 0..5).expect("again"), 5);
     writer.write_all(b"last").expect("written");
     let info = writer
         .finish(false, None, BTreeMap::new())
         .expect("finished");
-    let whole = format!("first, {long}first, last");
+    let whole = format!("first, {long}, firstlast");
     assert_eq!(info.len, whole.len() as u64);
     assert_eq!(text(blobs.as_ref(), "c/joined"), Some(whole));
 }

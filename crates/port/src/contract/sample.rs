@@ -105,6 +105,7 @@ pub fn record(job: &JobId) -> RunRecord {
         given: 0,
         kept: None,
         family: None,
+        registered: Default::default(),
     }
 }
 

@@ -70,6 +70,18 @@ fn names_are_found_by_prefix(open: Place<dyn Series>) {
     assert_eq!(series.names("m/%").expect("listed"), ["m/%"]);
     assert_eq!(series.names("").expect("listed").len(), 6);
     assert!(series.names("z").expect("listed").is_empty());
+
+    // a name that begins like a pattern is a name
+    series.forget("m/%").expect("forgotten");
+    assert_eq!(series.names("m/").expect("listed"), ["m/a", "m/b"]);
+    series.forget("m/").expect("forgotten");
+    series.forget("nobody").expect("nothing to do");
+    assert!(series.names("m/").expect("listed").is_empty());
+    assert_eq!(series.names("").expect("listed").len(), 3);
+    let of = |name| series.range(name, Time(0), Time(9)).expect("read");
+    assert!(of("m/a").is_empty());
+    series.append("m/a", &at(&[(2, "y")])).expect("appended");
+    assert_eq!(of("m/a"), at(&[(2, "y")]));
 }
 
 fn old_samples_go_but_the_last_of_them(open: Place<dyn Series>) {

@@ -9,7 +9,8 @@ use rustix::{
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufWriter, Read, Write},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
+    ops::Range,
     sync::Arc,
 };
 
@@ -179,14 +180,17 @@ impl Write for Writer {
 }
 
 impl BlobWriter for Writer {
-    fn add(&mut self, blob: &BlobPath) -> Result<u64, BlobError> {
-        let (from, version) = self.inner.open(blob, OFlags::RDONLY)?;
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError> {
+        let (mut from, version) = self.inner.open(blob, OFlags::RDONLY)?;
+        let len = part.end.min(version.len).saturating_sub(part.start);
+        if len == 0 {
+            return Ok(0);
+        }
         let copied = self.file.flush().and_then(|()| {
+            from.seek(SeekFrom::Start(part.start))?;
             let mut to = &self.file.get_ref().0;
             // Inside the kernel, by `copy_file_range` where the file system has it.
-            at("blob.write", || {
-                io::copy(&mut from.take(version.len), &mut to)
-            })
+            at("blob.write", || io::copy(&mut from.take(len), &mut to))
         });
         copied.map_err(|error| trouble(&self.path, error))
     }

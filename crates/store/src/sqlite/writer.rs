@@ -250,6 +250,7 @@ impl Writer {
                 | RunEvent::Erred { .. }
                 | RunEvent::ChildRefused { .. }
                 | RunEvent::Measured { .. }
+                | RunEvent::Registered { .. }
                 | RunEvent::Canceling { .. }
                 | RunEvent::Finished { .. } => Ok(()),
             },

@@ -2,7 +2,8 @@
 
 use super::*;
 use model::{
-    Child, Family, Part, PipelineSpec, Real, StepSpec, SweepSpec,
+    Child, Family, Kind, Part, PipelineSpec, Real, StepSpec, SweepSpec,
+    engine::{Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -141,6 +142,22 @@ pub fn events() -> Vec<RunEvent> {
         RunEvent::Retired {
             record: Box::new(ended),
         },
+        submitted(registering()),
+        RunEvent::Registered {
+            output: "o".into(),
+            asset: "rows/3".into(),
+        },
+        RunEvent::Retired {
+            record: Box::new(RunRecord {
+                registered: BTreeMap::from([("o".into(), "rows/3".into())]),
+                ..record()
+            }),
+        },
+        why(Why::NotRegistered {
+            output: "o".into(),
+            asset: "data asset rows:3".into(),
+            message: "that version is there, made while the job ran".into(),
+        }),
         why(Why::StepFailed {
             step: "prep".into(),
             job: "pipe_prep".into(),
@@ -164,4 +181,25 @@ pub fn events() -> Vec<RunEvent> {
             why: Box::new(Why::Listing),
         }),
     ]
+}
+
+/// A command whose output becomes an asset.
+fn registering() -> RunSpec {
+    let mut run = with(Work::Command, None);
+    let mut task = (*run.task).clone();
+    for output in task.outputs.values_mut() {
+        output.remote = Some(Box::new(Remote {
+            datastore: "bucket".into(),
+            staged: path("data/staged"),
+        }));
+        output.address = Some("azureml://datastores/d/paths/out/".into());
+        output.register = Some(Box::new(Register {
+            kind: Kind::Data,
+            holds: "uri_folder".into(),
+            name: "rows".into(),
+            version: Some("3".into()),
+        }));
+    }
+    run.task = Arc::new(task);
+    run
 }

@@ -65,6 +65,9 @@ fn task_spec(program: Program) -> Arc<TaskSpec> {
     let output = OutputSpec {
         target: path("data/out"),
         file: false,
+        register: None,
+        address: None,
+        remote: None,
     };
     Arc::new(TaskSpec {
         program,
@@ -298,6 +301,7 @@ fn record() -> RunRecord {
             header: Some("a,b".into()),
         }),
         family: None,
+        registered: BTreeMap::new(),
     }
 }
 

@@ -3,10 +3,11 @@
 use super::{Invalid, component, field::Field};
 use crate::{
     names::{self, check_asset, check_version, shown},
-    places::{Place, Places},
+    places::{End, Place, Places},
 };
-use model::{DocKey, Document, Kind};
-use serde_json::Value;
+use model::{DocKey, Document, Kind, run::Registration};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Longest conda file that is kept inside a document: 1 MiB, a hundred times the longest honest one.
 const MAX_CONDA: usize = 1 << 20;
@@ -116,6 +117,29 @@ pub fn version(
         Some(before) => unmoved(key.kind, before, &properties),
         None => Ok(()),
     }
+}
+
+/// The document of an asset that an output of a job has become: what a client would have sent for it.
+pub fn registered(registration: &Registration<'_>) -> Arc<str> {
+    let Registration {
+        job,
+        register,
+        place,
+        datastore,
+        file,
+    } = registration;
+    let places = Places::of(job.workspace());
+    let end = if *file { End::File } else { End::Folder };
+    let uri = match datastore {
+        Some(name) => Some(places.uri_in(name, place, end)),
+        None => places.uri(place, end),
+    };
+    let properties = if register.kind == Kind::Model {
+        json!({"modelUri": uri, "modelType": register.holds, "jobName": job.name()})
+    } else {
+        json!({"dataUri": uri, "dataType": register.holds})
+    };
+    json!({ "properties": properties }).to_string().into()
 }
 
 /// Tags and properties, which every asset has.

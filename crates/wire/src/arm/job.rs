@@ -7,7 +7,7 @@ use super::{
     field::{Field, MAX_STRING},
     parallel, time,
 };
-use crate::names::{check_job, nearest, shown};
+use crate::names::{check_asset, check_job, check_version, nearest, shown};
 use model::Millis;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -66,6 +66,30 @@ pub struct Output {
     pub uri: Option<String>,
     /// What it is.
     pub kind: PortType,
+    /// How it is written.
+    pub mode: OutputMode,
+    /// The asset that it becomes.
+    pub asset: Option<Asset>,
+}
+
+/// How an output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// The task writes to a path, and what is there is kept: `ReadWriteMount` and `Upload` are the same here.
+    Kept,
+    /// The task gets the address and writes there itself.
+    Direct,
+}
+
+/// The asset that an output becomes when its job completes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asset {
+    /// Azure's word for the output: `uri_folder`, `mlflow_model`.
+    pub holds: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its version; `None` is the next one.
+    pub version: Option<String>,
 }
 
 /// How the processes of a gang find each other.
@@ -424,23 +448,14 @@ fn output(field: &Field<'_>) -> Result<Output, Invalid> {
         return Err(kind.refuse("of an output is not literal"));
     }
     let mode = field.get("mode");
-    if mode.choice(&[
-        ("ReadWriteMount", true),
-        ("Upload", true),
-        ("Direct", false),
-    ])? == Some(false)
-    {
-        return Err(
-            mode.unsupported("is Direct, which is not built yet; Upload and ReadWriteMount are")
-        );
-    }
-    let asset = field.get("assetName");
-    if asset.text()?.is_some() {
-        return Err(asset
-            .unsupported("is given: outputs are not registered by themselves yet")
-            .hint("register it afterwards from azureml://jobs/JOB/outputs/OUTPUT"));
-    }
+    let mode = mode.choice(&[
+        ("ReadWriteMount", OutputMode::Kept),
+        ("Upload", OutputMode::Kept),
+        ("Direct", OutputMode::Direct),
+    ])?;
     Ok(Output {
+        mode: mode.unwrap_or(OutputMode::Kept),
+        asset: asset(field, &kind, found)?,
         uri: field
             .get("uri")
             .text()?
@@ -448,6 +463,50 @@ fn output(field: &Field<'_>) -> Result<Output, Invalid> {
             .map(str::to_owned),
         kind: found,
     })
+}
+
+/// `assetName` and `assetVersion`.
+fn asset(field: &Field<'_>, kind: &Field<'_>, port: PortType) -> Result<Option<Asset>, Invalid> {
+    let (name, version) = (field.get("assetName"), field.get("assetVersion"));
+    let given = |field: &Field<'_>| -> Result<Option<String>, Invalid> {
+        let text = field.text()?.filter(|t| !t.is_empty());
+        Ok(text.map(str::to_owned))
+    };
+    let pinned = given(&version)?;
+    let Some(named) = given(&name)? else {
+        return match pinned {
+            None => Ok(None),
+            Some(_) => {
+                Err(version.refuse("is given, and a version belongs to a name: give assetName"))
+            }
+        };
+    };
+    let what = if port == PortType::Model {
+        "model"
+    } else {
+        "data"
+    };
+    check_asset(what, &named).map_err(|e| Invalid::validation(name.path(), e.to_string()))?;
+    if let Some(pinned) = &pinned {
+        check_version(pinned).map_err(|e| Invalid::validation(version.path(), e.to_string()))?;
+    }
+    const WORDS: [&str; 6] = [
+        "uri_file",
+        "uri_folder",
+        "mltable",
+        "custom_model",
+        "mlflow_model",
+        "triton_model",
+    ];
+    let said = kind.text()?.unwrap_or_default().replace('_', "");
+    let word = WORDS
+        .iter()
+        .find(|w| w.replace('_', "").eq_ignore_ascii_case(&said));
+    Ok(Some(Asset {
+        holds: word.copied().unwrap_or("uri_folder"),
+        name: named,
+        version: pinned,
+    }))
 }
 
 /// Every `${{…}}` of the command must mean something that the job has.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     names::{self, Reference, is_reference, shown},
-    places::{ARTIFACTSTORE, BLOBSTORE, Place, Places, inside},
+    places::{ARTIFACTSTORE, BLOBSTORE, End, Place, Places, inside},
     view::history::output_of_asset,
 };
 use model::{
@@ -24,7 +24,7 @@ use model::{
 };
 use serde_json::Value;
 
-/// Finds a document by its key.
+/// Finds a document by its key. A key whose path is `NAME@latest` finds the newest version of that asset.
 pub type Look<'a> = &'a dyn Fn(&DocKey) -> Option<Document>;
 
 /// An asset may lie in the output of a job, whose output may lie at a path; nothing honest goes deeper.
@@ -71,6 +71,23 @@ pub struct Found {
     pub path: BlobPath,
     /// What the asset says it is, when an asset was on the way.
     pub kind: Option<DataType>,
+    /// The attached datastore that it lies in.
+    pub datastore: Option<Box<str>>,
+    /// The address that led here at last.
+    pub text: String,
+}
+
+impl Found {
+    /// The address that says it best: the long one of its datastore, else the one that led here (`https://…`).
+    pub fn address(&self, places: &Places, end: End) -> String {
+        match &self.datastore {
+            Some(name) => places.uri_in(name, &self.path, end),
+            None => {
+                let long = places.uri(&self.path, end);
+                long.unwrap_or_else(|| self.text.clone())
+            }
+        }
+    }
 }
 
 /// A model at the end of its address.
@@ -183,6 +200,7 @@ impl<'a> Links<'a> {
                 }
             }
             Reference::Short { .. }
+            | Reference::Located { .. }
             | Reference::Arm(_)
             | Reference::Datastore { .. }
             | Reference::JobOutput { .. } => Err(refuse("it does not name a compute".into())),
@@ -206,7 +224,7 @@ impl<'a> Links<'a> {
         path: &str,
     ) -> Result<Document, Invalid> {
         if said != kind {
-            return Err(field.refuse(format!("names a {said}, expected a {kind}")));
+            return Err(field.refuse(format!("names {}, expected {}", said.one(), kind.one())));
         }
         let key = DocKey::new(self.places.workspace(), document_kind(kind), path);
         (self.look)(&key).ok_or_else(|| {
@@ -227,11 +245,10 @@ impl<'a> Links<'a> {
             .places
             .locate(text)
             .map_err(|e| field.refuse(format!("cannot be used: {e}")))?;
-        let Place::Attached { datastore, path } = place else {
-            return Ok(place);
-        };
-        self.attached(field, &datastore)?;
-        Ok(Place::Blob(path))
+        if let Place::Attached { datastore, .. } = &place {
+            self.attached(field, datastore)?;
+        }
+        Ok(place)
     }
 
     /// A datastore that was attached is there, and of a kind whose files are reached.
@@ -272,10 +289,20 @@ impl<'a> Links<'a> {
         let mut found_kind = None;
         for _ in 0..MAX_STEPS {
             match self.locate(field, &text)? {
-                Place::Blob(path) | Place::Attached { path, .. } => {
+                Place::Blob(path) => {
                     return Ok(Found {
                         path,
                         kind: found_kind,
+                        datastore: None,
+                        text,
+                    });
+                }
+                Place::Attached { datastore, path } => {
+                    return Ok(Found {
+                        path,
+                        kind: found_kind,
+                        datastore: Some(datastore.into()),
+                        text,
                     });
                 }
                 Place::Asset { kind: said, path } => {
@@ -289,7 +316,9 @@ impl<'a> Links<'a> {
                         | names::Kind::Component => ("", false),
                     };
                     if !legal {
-                        return Err(field.refuse(format!("names a {kind}, which has no files")));
+                        return Err(
+                            field.refuse(format!("names {}, which has no files", kind.one()))
+                        );
                     }
                     if kind == names::Kind::Data
                         && let Some(found) = self.made_by_a_job(&path)?
@@ -311,6 +340,8 @@ impl<'a> Links<'a> {
                             path: inside(&folder, &path)
                                 .map_err(|e| field.refuse(format!("cannot be used: {e}")))?,
                             kind: found_kind,
+                            datastore: None,
+                            text,
                         });
                     }
                     OutputPlace::Named(uri) => {
@@ -465,11 +496,28 @@ impl<'a> Links<'a> {
         inside(container, path).map_err(|e| field.refuse(format!("cannot be used: {e}")))
     }
 
-    /// Where a user wants output to go: a path of a datastore that takes blobs, nothing else.
+    /// Where a user wants an output of a job to go: a path of a datastore, and its name when it was attached.
+    pub fn target_of_job(
+        &self,
+        field: &Field<'_>,
+        text: &str,
+    ) -> Result<(BlobPath, Option<String>), Invalid> {
+        match self.locate(field, text)? {
+            Place::Attached { path, .. } if path.as_str() == path.container() => {
+                Err(field.refuse("is a whole datastore; name a folder in it"))
+            }
+            Place::Attached { datastore, path } => Ok((path, Some(datastore))),
+            Place::Blob(_) | Place::Asset { .. } | Place::Output { .. } => {
+                Ok((self.target(field, text)?, None))
+            }
+        }
+    }
+
+    /// Where a batch run's output goes: a path of a datastore of the workspace's own, nothing else.
     pub fn target(&self, field: &Field<'_>, text: &str) -> Result<BlobPath, Invalid> {
         if let Ok(Place::Attached { datastore, .. }) = self.places.locate(text) {
             return Err(field.unsupported(format!(
-                "goes to datastore {}, which was attached: it is read, and not written yet",
+                "goes to datastore {}, which was attached: outputs of jobs go there, those of batch endpoints do not yet",
                 shown(&datastore)
             )));
         }

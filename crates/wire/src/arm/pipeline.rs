@@ -10,10 +10,12 @@
 
 mod graph;
 mod identity;
+mod output;
 mod step;
 
 use graph::{From, Given, Node, in_step, nodes, order};
 use identity::{fingerprint, own_identities};
+use output::{outputs, pinned_once};
 pub use step::arguments;
 use step::{NodeType, compute, document, node_type};
 pub(crate) use step::{algorithm, policy};
@@ -31,7 +33,7 @@ use super::{
 };
 use crate::{
     names::{check_job, nearest, shown},
-    places::{End, Places, hex},
+    places::{Places, hex},
 };
 use model::{
     DocKey, Document, JobId, Part, PipelineSpec, RunSpec, StepSpec, TaskSpec, Work,
@@ -77,7 +79,9 @@ pub fn job_run(
                 made: RefCell::new(BTreeMap::new()),
                 look,
             };
-            Ok(builder.pipeline(id, body, None, warnings)?.run)
+            let run = builder.pipeline(id, body, None, warnings)?.run;
+            pinned_once(&run, &mut BTreeSet::new())?;
+            Ok(run)
         }
     }
 }
@@ -354,7 +358,7 @@ impl Builder<'_> {
             );
         }
         let job = step_of(parent.id, node.key);
-        let inputs = self.inputs(parent, node, &decl, known)?;
+        let inputs = self.inputs(parent, node, &decl, known, links)?;
         let (outputs, exports) = outputs(parent, node, &decl, links)?;
         let varied = node.place.get("search_space").entries()?;
         let varied = varied.into_iter().map(|(name, _)| name);
@@ -462,6 +466,7 @@ impl Builder<'_> {
         node: &Node<'_>,
         decl: &Spec,
         known: &BTreeMap<Box<str>, Known>,
+        links: &Links<'_>,
     ) -> Result<Inputs, Invalid> {
         // What a sweep varies comes from its search space.
         let varied = node.place.get("search_space").entries()?;
@@ -537,7 +542,17 @@ impl Builder<'_> {
                         map.insert("mode".into(), json!(mode));
                     }
                     out.document.insert(name.to_string(), entry);
-                    out.bind(name, Source::Parent(outer.clone()), mode, &given.place)?;
+                    let source = match (declared, mode) {
+                        // where it lies is known now
+                        (Input::At { uri, kind, .. }, Some("Direct")) => {
+                            let asset = resolve::asset_of(*kind);
+                            let found = links.source(&sent.get("uri"), uri, asset)?;
+                            let address = found.address(links.places, resolve::end(*kind));
+                            Source::Value(InputSpec::Literal(address.into()))
+                        }
+                        _ => Source::Parent(outer.clone()),
+                    };
+                    out.bind(name, source, mode, &given.place)?;
                     let identity = parent.identities.get(outer).cloned().unwrap_or_default();
                     out.identities.insert(name.clone(), identity);
                 }
@@ -601,9 +616,9 @@ impl Inputs {
     ) -> Result<(), Invalid> {
         let way = match mode {
             Some("Download") => Way::Copy,
-            Some("Direct") => {
+            Some("Direct") if matches!(source, Source::Step { .. }) => {
                 return Err(place.unsupported(
-                    "is bound with mode Direct, which is not built yet; ReadOnlyMount and Download are",
+                    "is the output of a step, bound with mode Direct, which is not built yet; ReadOnlyMount and Download are",
                 ));
             }
             _ => Way::Mount,
@@ -680,74 +695,6 @@ fn value(
         entry["mode"] = json!(mode);
     }
     Ok(entry)
-}
-
-type Outputs = (Map<String, Value>, BTreeMap<Box<str>, Box<str>>);
-
-/// What comes out of a step: the entries of its document, and which are outputs of the pipeline.
-fn outputs(
-    parent: &Parent<'_>,
-    node: &Node<'_>,
-    decl: &Spec,
-    links: &Links<'_>,
-) -> Result<Outputs, Invalid> {
-    let given = node.place.get("outputs");
-    for (name, place) in given.entries()? {
-        if !decl.outputs.contains_key(name) {
-            let names: Vec<&str> = decl.outputs.keys().map(AsRef::as_ref).collect();
-            return Err(place.refuse(format!(
-                "is no output of the component, it has {}",
-                names.join(", ")
-            )));
-        }
-    }
-    let (mut document, mut exports) = (Map::new(), BTreeMap::new());
-    for (name, word) in &decl.outputs {
-        let place = given.get(name);
-        let mut entry = json!({ "jobOutputType": word });
-        let text = match place.value() {
-            Some(Value::String(text)) => Some(text.as_str()),
-            _ => place.get("value").text()?,
-        };
-        match text.map(str::trim).filter(|t| !t.is_empty()) {
-            Some(text) => {
-                let inner = text.strip_prefix("${{").and_then(|t| t.strip_suffix("}}"));
-                let outer = inner.and_then(|t| t.trim().strip_prefix("parent.outputs."));
-                let Some(outer) = outer else {
-                    return Err(place.refuse(format!(
-                        "is `{}`, known is ${{{{parent.outputs.NAME}}}}",
-                        shown(text)
-                    )));
-                };
-                let Some(target) = parent.task.outputs.get(outer) else {
-                    return Err(place.refuse(format!(
-                        "names output {} of the pipeline, which does not declare it",
-                        shown(outer)
-                    )));
-                };
-                let end = if target.file { End::File } else { End::Folder };
-                let uri = links.places.uri(&target.target, end);
-                entry["uri"] = json!(uri);
-                exports.insert(name.clone(), outer.into());
-            }
-            None => {
-                let uri = ["uri", "path"].map(|key| place.get(key));
-                if let Some(uri) = uri.iter().find_map(|f| f.text().ok().flatten()) {
-                    entry["uri"] = json!(uri);
-                }
-            }
-        }
-        if let Some(mode) = rest_mode(&place.get("mode"))? {
-            entry["mode"] = json!(mode);
-        }
-        for key in ["assetName", "asset_name", "name"] {
-            if place.get(key).text()?.is_some() {
-                entry["assetName"] = json!(place.get(key).text()?);
-            }
-        }
-        document.insert(name.to_string(), entry);
-    }
-    Ok((document, exports))
 }
 
 /// A pipeline of the designer says so in its settings.

@@ -7,19 +7,24 @@ use super::{
     Invalid,
     asset::DataType,
     field::Field,
-    job::{self, Input, Mode, Output, PortType},
+    job::{self, Input, Mode, Output, OutputMode, PortType},
     link::{Compute, Links, Look},
 };
 use crate::{
     names::{self, check_job, shown},
-    places::Places,
+    places::{End, Places},
 };
 use model::{
-    BlobPath, ClusterSpec, JobId, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
-    engine::{DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program},
+    BlobPath, ClusterSpec, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
+    engine::{
+        DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program, Register, Remote,
+    },
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The device name of graphics processors.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -159,16 +164,18 @@ pub(super) fn inputs(
         let spec = match input {
             Input::Literal(text) => InputSpec::Literal(text.as_str().into()),
             Input::At { uri, kind, mode } => {
-                let asset = match kind {
-                    PortType::Model => names::Kind::Model,
-                    PortType::Literal | PortType::File | PortType::Folder | PortType::Table => {
-                        names::Kind::Data
-                    }
-                };
-                let found = links.source(&place, uri, asset)?;
+                let found = links.source(&place, uri, asset_of(*kind))?;
                 agrees(&place, *kind, found.kind)?;
                 match mode {
-                    Mode::Direct => InputSpec::Literal(uri.as_str().into()),
+                    Mode::Direct => {
+                        // as it was written when that is an address of the storage itself
+                        let own = uri.starts_with("https://") || uri.starts_with("http://");
+                        let address = match own {
+                            true => uri.clone(),
+                            false => found.address(links.places, end(*kind)),
+                        };
+                        InputSpec::Literal(address.into())
+                    }
                     Mode::Mount => InputSpec::Path {
                         source: found.path,
                         copy: false,
@@ -185,6 +192,24 @@ pub(super) fn inputs(
     Ok(out)
 }
 
+/// The kind of asset that an input of this type names.
+pub(super) fn asset_of(port: PortType) -> names::Kind {
+    match port {
+        PortType::Model => names::Kind::Model,
+        PortType::Literal | PortType::File | PortType::Folder | PortType::Table => {
+            names::Kind::Data
+        }
+    }
+}
+
+/// How the address of something of this type ends.
+pub(super) fn end(port: PortType) -> End {
+    match port {
+        PortType::File => End::File,
+        PortType::Folder | PortType::Table | PortType::Model | PortType::Literal => End::Folder,
+    }
+}
+
 /// A file is no folder: an asset of the other kind under an input is a mistake better told now.
 fn agrees(field: &Field<'_>, port: PortType, asset: Option<DataType>) -> Result<(), Invalid> {
     match (port, asset) {
@@ -198,6 +223,34 @@ fn agrees(field: &Field<'_>, port: PortType, asset: Option<DataType>) -> Result<
     }
 }
 
+/// What an output becomes. A version that is there is refused now; one that is made while the job runs makes the job fail
+/// (`plan::register`).
+fn register(links: &Links<'_>, field: &Field<'_>, asset: &job::Asset) -> Result<Register, Invalid> {
+    let (kind, what) = if asset.holds.ends_with("_model") {
+        (Kind::Model, "model")
+    } else {
+        (Kind::Data, "data asset")
+    };
+    if let Some(version) = &asset.version {
+        let path = format!("{}/{version}", asset.name);
+        let key = DocKey::new(links.places.workspace(), kind, path.as_str());
+        if (links.look)(&key).is_some() {
+            let place = field.get("assetVersion");
+            return Err(Invalid::conflict(
+                place.path(),
+                format!("{what} {}:{version} exists already", asset.name),
+            )
+            .hint("give another version, or none for the next one"));
+        }
+    }
+    Ok(Register {
+        kind,
+        holds: asset.holds.into(),
+        name: asset.name.as_str().into(),
+        version: asset.version.as_deref().map(Into::into),
+    })
+}
+
 pub(super) fn outputs(
     links: &Links<'_>,
     field: &Field<'_>,
@@ -205,17 +258,55 @@ pub(super) fn outputs(
     id: &JobId,
 ) -> Result<BTreeMap<Box<str>, OutputSpec>, Invalid> {
     let mut out = BTreeMap::new();
-    for (name, Output { uri, kind }) in declared {
+    let mut pinned = BTreeSet::new();
+    for (name, output) in declared {
+        let Output {
+            uri,
+            kind,
+            mode,
+            asset,
+        } = output;
+        let register = match asset {
+            Some(asset) => Some(Box::new(register(links, &field.get(name), asset)?)),
+            None => None,
+        };
+        if let Some(register) = &register
+            && let Some(version) = &register.version
+            && !pinned.insert((register.kind, register.name.clone(), version.clone()))
+        {
+            return Err(field.get(name).get("assetVersion").refuse(format!(
+                "is {version}, and another output of the job is to be {}:{version}",
+                register.name
+            )));
+        }
         let place = field.get(name).get("uri");
-        let target = match uri {
-            Some(uri) => links.target(&place, uri)?,
-            None => run_path(id, links.places.output(id.name(), name))?,
+        let default = || run_path(id, links.places.output(id.name(), name));
+        let (target, datastore) = match uri {
+            Some(uri) => links.target_of_job(&place, uri)?,
+            None => (default()?, None),
+        };
+        let address = match mode {
+            OutputMode::Kept => None,
+            OutputMode::Direct => match &datastore {
+                Some(name) => Some(links.places.uri_in(name, &target, end(*kind)).into()),
+                None => links.places.uri(&target, end(*kind)).map(Into::into),
+            },
+        };
+        let remote = match datastore {
+            Some(datastore) => Some(Box::new(Remote {
+                datastore: datastore.into(),
+                staged: default()?,
+            })),
+            None => None,
         };
         out.insert(
             name.clone(),
             OutputSpec {
                 target,
                 file: *kind == PortType::File,
+                register,
+                address,
+                remote,
             },
         );
     }

@@ -206,6 +206,11 @@ fn trial(
             && let Some(own) = output.target.join(TRIAL)
         {
             output.target = own;
+            if let Some(address) = &output.address {
+                let end = if output.file { "" } else { "/" };
+                let address = address.trim_end_matches('/');
+                output.address = Some(format!("{address}/{TRIAL}{end}").into());
+            }
         }
     }
     run.task = Arc::new(task);

@@ -196,19 +196,30 @@ fn uris() {
         parsed("azureml://jobs/J/outputs/O/"),
         Reference::parse("azureml://jobs/J/outputs/O").unwrap()
     );
-    for text in [
-        "azureml://models/M/versions/3",
-        "azureml://locations/L/workspaces/W/models/M/versions/3",
-    ] {
-        assert_eq!(
-            parsed(text),
-            Reference::Short {
-                kind: Some(Kind::Model),
-                name: "M".into(),
-                pin: Pin::Version("3".into())
-            }
-        );
-    }
+    let pin = |text: &str| Pin::Version(text.into());
+    assert_eq!(
+        parsed("azureml://models/M/versions/3"),
+        Reference::Short {
+            kind: Some(Kind::Model),
+            name: "M".into(),
+            pin: pin("3")
+        }
+    );
+    let located = |group: Option<&str>| Reference::Located {
+        group: group.map(str::to_owned),
+        workspace: "W".into(),
+        kind: Kind::Model,
+        name: "M".into(),
+        pin: pin("3"),
+    };
+    assert_eq!(
+        parsed("azureml://locations/L/workspaces/W/models/M/versions/3"),
+        located(None)
+    );
+    assert_eq!(
+        parsed("azureml://resourceGroups/G/workspaces/W/models/M/versions/3"),
+        located(Some("G"))
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     arm::{link::child_of, time::stamp},
-    names::workspace_id,
+    names::{self, workspace_id},
 };
 use model::Workspace;
 use serde_json::{Map, Value, json};
@@ -102,7 +102,11 @@ pub fn run(site: &Site, job: &Job<'_>, which: Which) -> Value {
         .iter()
         .map(|(name, output)| {
             let kind = output.get("jobOutputType").cloned().unwrap_or_default();
-            let asset = json!({"assetId": output_asset(site, w, &id, name), "type": kind});
+            let id = match job.registered(name) {
+                Some(asset) => registered_asset(site, w, &kind, asset),
+                None => output_asset(site, w, &id, name),
+            };
+            let asset = json!({"assetId": id, "type": kind});
             (name.clone(), asset)
         })
         .collect();
@@ -163,17 +167,51 @@ pub fn experiment_id(workspace: &Workspace, experiment: &str) -> String {
 
 /// The id under which the output of a run is an asset.
 pub fn output_asset(site: &Site, workspace: &Workspace, run: &str, output: &str) -> String {
-    let location = if site.location.is_empty() {
-        LOCATION
-    } else {
-        &site.location
-    };
+    let location = location(site);
     format!(
         "azureml://locations/{location}/workspaces/{}/data/azureml_{run}{INFIX}{output}/versions/1",
         workspace.name
     )
 }
 const INFIX: &str = "_output_data_";
+
+/// The id of an asset that an output has become.
+fn registered_asset(
+    site: &Site,
+    workspace: &Workspace,
+    kind: &Value,
+    asset: (&str, &str),
+) -> String {
+    let model = kind.as_str().is_some_and(|k| k.ends_with("_model"));
+    let collection = if model { "models" } else { "data" };
+    let (name, version) = asset;
+    format!(
+        "azureml://locations/{}/workspaces/{}/{collection}/{name}/versions/{version}",
+        location(site),
+        workspace.name
+    )
+}
+
+/// Name and version in such an id.
+fn asset_of_id(id: &str) -> Option<(names::Kind, &str, &str)> {
+    let mut parts = id.rsplit('/');
+    let (version, versions, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let kind = match parts.next()? {
+        "data" => names::Kind::Data,
+        "models" => names::Kind::Model,
+        _ => return None,
+    };
+    (versions == "versions" && !name.is_empty() && !version.is_empty())
+        .then_some((kind, name, version))
+}
+
+fn location(site: &Site) -> &str {
+    if site.location.is_empty() {
+        LOCATION
+    } else {
+        &site.location
+    }
+}
 
 /// Run and output of such an id; several readings when the infix occurs in a name, the last one first.
 pub fn output_of_asset(asset: &str) -> Vec<(&str, &str)> {
@@ -193,10 +231,15 @@ pub fn output_of_asset(asset: &str) -> Vec<(&str, &str)> {
     out
 }
 
-/// `POST dataversion/batchGetResolvedUris`: `find` gives the outputs of a run by its id (`Job::outputs`), a step's id too.
+/// Finds address and type of an asset by its kind, name and version.
+pub type Registered<'a> = &'a dyn Fn(names::Kind, &str, &str) -> Option<(String, String)>;
+
+/// `POST dataversion/batchGetResolvedUris`: `find` gives the outputs of a run by its id (`Job::outputs`), a step's id too;
+/// `registered` the address and the type of a data asset or a model by its name and version.
 pub fn resolved_uris(
     request: &Value,
     find: &dyn Fn(&str) -> Option<Map<String, Value>>,
+    registered: Registered<'_>,
 ) -> Result<Value, crate::arm::Invalid> {
     let list = crate::arm::field::Field::root(request).get("values");
     let items = list.items()?;
@@ -217,6 +260,11 @@ pub fn resolved_uris(
                     "uri": output.get("uri")?,
                     "type": output.get("jobOutputType")?,
                 }))
+            })
+            .or_else(|| {
+                let (kind, name, version) = asset_of_id(asset)?;
+                let (uri, holds) = registered(kind, name, version)?;
+                Some(json!({"uri": uri, "type": holds}))
             });
         // what is not there stays out of the answer: the SDK reads only what it finds
         if let Some(found) = found {

@@ -151,7 +151,13 @@ impl Job<'_> {
                 .run
                 .is_some_and(|r| r.spec.part.is_some() || r.spec.is_parent());
             let path = lies.cloned().or_else(|| places.output(self.name(), &name));
-            if let Some(uri) = path.and_then(|path| places.uri(&path, end)) {
+            let declared = self.run.and_then(|run| run.spec.task.outputs.get(&*name));
+            let remote = declared.and_then(|o| o.remote.as_ref());
+            let uri = path.and_then(|path| match remote {
+                Some(remote) => Some(places.uri_in(&remote.datastore, &path, end)),
+                None => places.uri(&path, end),
+            });
+            if let Some(uri) = uri {
                 // what a reused step or the best trial made lies where that one left it, whatever the document says
                 if family && lies.is_some() {
                     output.insert("uri".into(), json!(uri));
@@ -159,9 +165,18 @@ impl Job<'_> {
                     fill(&mut output, "uri", json!(uri));
                 }
             }
+            if let Some((asset, version)) = self.registered(&name) {
+                output.insert("assetName".into(), json!(asset));
+                output.insert("assetVersion".into(), json!(version));
+            }
             out.insert(name, Value::Object(output));
         }
         out
+    }
+    /// Name and version of the asset that an output has become.
+    pub(super) fn registered(&self, output: &str) -> Option<(&str, &str)> {
+        let asset = self.run?.registered.get(output)?;
+        asset.as_str().rsplit_once('/')
     }
 }
 

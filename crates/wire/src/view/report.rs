@@ -218,6 +218,7 @@ impl Desk<'_> {
             | RunEvent::TaskLost { .. }
             | RunEvent::TaskRecalled { .. }
             | RunEvent::ChildRefused { .. }
+            | RunEvent::Registered { .. }
             | RunEvent::Measured { .. }
             | RunEvent::Retired { .. } => Vec::new(),
         }

@@ -88,6 +88,7 @@ pub fn code(why: &Why) -> &'static str {
         Why::Pod { .. } => "PodPending",
         Why::Cluster { .. } => "ClusterNotUsable",
         Why::GangAhead { .. } | Why::PodsAhead { .. } => "ClusterBusy",
+        Why::NotRegistered { .. } => "OutputNotRegistered",
         Why::CannotResume { .. } => "CannotResume",
     }
 }

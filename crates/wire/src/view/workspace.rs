@@ -34,13 +34,18 @@ pub fn tracking(site: &Site, workspace: &Workspace) -> String {
     )
 }
 
+/// The id that the run history has for a workspace.
+pub fn guid(workspace: &Workspace) -> String {
+    uuid_of(&workspace_id(workspace).to_ascii_lowercase())
+}
+
 /// A workspace.
 pub fn workspace(site: &Site, document: &Document) -> Value {
     let w = &document.key.workspace;
     let name = w.name.as_str();
     let body = sent(document);
     let id = workspace_id(w);
-    let guid = uuid_of(&id.to_ascii_lowercase());
+    let guid = guid(w);
     let mut p = properties(&body);
     fill(&mut p, "friendlyName", json!(name));
     fill(&mut p, "description", json!(""));

@@ -110,13 +110,18 @@ pub(super) fn refer(
                 (Kind::Compute, Pin::Version(_) | Pin::Label(_)) => {
                     refuse("a compute has no version".into(), None)
                 }
-                (Kind::Compute, Pin::Open) | (_, Pin::Version(_)) => Some(Json::from(id.text)),
-                (_, Pin::Open | Pin::Label(_)) => refuse(
+                (Kind::Compute, Pin::Open) | (_, Pin::Version(_) | Pin::Label(_)) => {
+                    Some(Json::from(id.text))
+                }
+                (_, Pin::Open) => refuse(
                     format!("the id of {} ends with /versions/VERSION", want.one()),
                     None,
                 ),
             }
         }
+        // The server knows whether the workspace is its own.
+        Ok(Reference::Located { kind, .. }) if kind == want => Some(Json::from(text.text)),
+        Ok(Reference::Located { kind, .. }) => refuse(wrong_kind(&kind.one()), None),
         Ok(Reference::Short { kind, name, pin }) => {
             if let Some(kind) = kind.filter(|kind| *kind != want) {
                 return refuse(wrong_kind(&kind.one()), None);
@@ -331,7 +336,7 @@ pub(super) fn asset_path<'r>(
             Ok(Reference::Datastore { .. } | Reference::JobOutput { .. }) => {
                 Ok(AssetPath::Uri(text.text.to_owned()))
             }
-            Ok(Reference::Short { .. } | Reference::Arm(_)) => {
+            Ok(Reference::Short { .. } | Reference::Located { .. } | Reference::Arm(_)) => {
                 Ok(AssetPath::Registered(text.text.to_owned()))
             }
             Err(error @ NameError::Registry { .. }) => {

@@ -18,7 +18,7 @@ use super::{
         Beside, FOLDER, STAGES, all, change_tag, edit, found, missing_version, name_of, properties,
         searched, stage, tags_sent, version_key, version_view,
     },
-    stored,
+    plugin, stored,
 };
 use crate::{
     Api,
@@ -78,6 +78,8 @@ fn locate(
             "logged"
         };
         format!("{folder}/{rest}")
+    } else if let Some(address) = plugin::ours(api, workspace, source) {
+        address
     } else if source.starts_with("azureml:") || source.starts_with("https://") {
         // The door for documents knows these (P2); what they are is for their writer to say.
         return Ok((source.to_owned(), "mlflow_model"));

@@ -219,17 +219,8 @@ pub(in super::super) fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
                 .choice_or("type", TYPES, "uri_folder", DEFAULT)
                 .unwrap_or("uri_folder");
             let mode = inner.choice_or("mode", OUTPUT_MODES, "rw_mount", DEFAULT);
-            if mode == Some("Direct") {
-                inner
-                    .report
-                    .unsupported(format!("{} direct", inner.path_of("mode")));
-            }
             if let Some(name) = inner.name("name", |name| check_asset("asset", name)) {
                 body.insert("assetName".into(), name.text.into());
-                let path = inner.path_of("name");
-                inner
-                    .report
-                    .unsupported(format!("{path} (registering an output)"));
             }
             if let Some(path) = output_path(&inner) {
                 body.insert("uri".into(), path);
