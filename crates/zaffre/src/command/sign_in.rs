@@ -307,10 +307,14 @@ fn variables(
     bundle: Option<&Path>,
 ) -> Vec<(&'static str, String)> {
     let url = account.url.trim_end_matches('/');
-    let mut all = vec![(
-        "ARM_CLOUD_METADATA_URL",
-        format!("{url}/metadata/endpoints"),
-    )];
+    // Without its name the SDK takes public Azure for its cloud when the first answer is lost, and sends its tokens there.
+    let mut all = vec![
+        (
+            "ARM_CLOUD_METADATA_URL",
+            format!("{url}/metadata/endpoints"),
+        ),
+        ("AZUREML_CURRENT_CLOUD", api::CLOUD.to_owned()),
+    ];
     if let Some(bundle) = bundle {
         all.push(("REQUESTS_CA_BUNDLE", bundle.display().to_string()));
     }

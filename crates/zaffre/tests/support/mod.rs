@@ -6,6 +6,7 @@
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
 pub mod kubectl;
+pub mod network;
 pub mod plain;
 pub mod python;
 pub mod site;
