@@ -100,10 +100,18 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     }
     router
         .fallback(move |request: Request| async move {
-            finish(&request_id(), not_found(&nowhere, request).await)
+            finish(
+                &request_id(),
+                Guard::Open,
+                not_found(&nowhere, request).await,
+            )
         })
         .method_not_allowed_fallback(move |request: Request| async move {
-            finish(&request_id(), wrong_method(&wrong, request).await)
+            finish(
+                &request_id(),
+                Guard::Open,
+                wrong_method(&wrong, request).await,
+            )
         })
 }
 
@@ -238,7 +246,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
-    finish(&id, response)
+    finish(&id, route.guard, response)
 }
 
 async fn answer(
@@ -317,14 +325,17 @@ async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
     }
 }
 
-fn finish(id: &str, mut response: Response) -> Response {
+fn finish(id: &str, guard: Guard, mut response: Response) -> Response {
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert("x-ms-request-id", id);
     }
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-cache"));
+    // How a blob is kept by others is its owner's to say, and part of what copies of it keep.
+    if guard != Guard::Blob {
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache"));
+    }
     response
 }
 

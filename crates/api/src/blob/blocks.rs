@@ -6,6 +6,7 @@
 use axum::{body::Body, http::StatusCode, response::Response};
 use control::{BlobError, BlobInfo, Blobs};
 use http_body_util::{BodyExt, Limited};
+use md5::Md5;
 use model::{BlobPath, Time};
 use quick_xml::events::Event;
 use sha2::{Digest, Sha256};
@@ -110,10 +111,12 @@ pub(super) async fn list(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
             Err(BlobError::NotFound(_)) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        if blocks.is_empty() {
+        let blob = match blobs.info(&path) {
+            Ok(info) => Some(info),
+            Err(BlobError::NotFound(_)) if !blocks.is_empty() => None,
             // Neither a blob nor the beginning of one.
-            blobs.info(&path)?;
-        }
+            Err(error) => return Err(error.into()),
+        };
         let mut out = String::from(
             "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList><UncommittedBlocks>",
         );
@@ -125,11 +128,14 @@ pub(super) async fn list(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
             ));
         }
         out.push_str("</UncommittedBlocks></BlockList>");
-        let response = reply::with(
+        let mut response = reply::with(
             Response::new(Body::from(out)),
             "content-type",
             "application/xml",
         );
+        if let Some(info) = blob {
+            response = super::stamp(response, &info);
+        }
         Ok(super::standard(&call, response))
     })
     .await
@@ -153,6 +159,7 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Err(_) => return Err(Problem::bad("the body ended early")),
     };
     let ids = read_list(&list)?;
+    let digest = crate::base64(&Md5::digest(&list));
     let blobs = api.control.blobs().clone();
     let create_only = precheck(&blobs, &call, &path).await?;
     let metadata = super::metadata(&call)?;
@@ -164,9 +171,11 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Ok(info)
     })
     .await?;
+    let response = super::stamp(reply::empty(StatusCode::CREATED), &info);
+    // Of the list, as it came: a client that counts is told that it arrived whole.
     Ok(super::standard(
         &call,
-        super::stamp(reply::empty(StatusCode::CREATED), &info),
+        reply::with(response, "content-md5", &digest),
     ))
 }
 
