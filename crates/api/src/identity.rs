@@ -15,6 +15,7 @@ mod jwt;
 mod keys;
 mod manage;
 mod outside;
+mod roles;
 mod secret;
 mod sign_in;
 
@@ -29,6 +30,7 @@ pub(crate) use gate::{READ_WORKSPACE, denied};
 pub(crate) use manage::{
     assign, assignment, assignments, create, identities, identity, remove, rotate, unassign,
 };
+pub(crate) use roles::{define, definition, definitions, undefine};
 pub(crate) use sign_in::{configuration, jwks, managed, token};
 
 use axum::http::{HeaderMap, header};

@@ -178,6 +178,7 @@ impl World {
             | Kind::BatchDeployment
             | Kind::Identity
             | Kind::RoleAssignment
+            | Kind::RoleDefinition
             | Kind::OnlineEndpoint
             | Kind::Job
             | Kind::Tracked => {}

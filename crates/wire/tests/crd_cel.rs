@@ -285,7 +285,14 @@ fn object() -> impl Strategy<Value = Value> {
 #[test]
 fn the_definition_says_the_same_about_keys_that_look_like_messages() {
     let keys = [":", ": ", "a: b", "must be", "x in body", ".", "/", "a/"];
-    let values = [json!(1), json!(null), json!(true), json!(""), json!("v"), json!(": ")];
+    let values = [
+        json!(1),
+        json!(null),
+        json!(true),
+        json!(""),
+        json!("v"),
+        json!(": "),
+    ];
     for key in keys {
         for value in &values {
             let object = json!({

@@ -522,7 +522,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -539,6 +539,7 @@ pub const KINDS: [Kind; 16] = [
     Kind::RoleAssignment,
     Kind::OnlineEndpoint,
     Kind::Component,
+    Kind::RoleDefinition,
 ];
 
 pub fn events() -> Vec<Event> {
