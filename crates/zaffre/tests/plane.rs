@@ -104,6 +104,54 @@ fn plain_mlflow_in_a_job_needs_nothing_but_what_is_injected() {
     server.stop();
 }
 
+/// What `autolog` needs beside MLflow.
+const LEARNING: &str = "\
+name: learning
+dependencies:
+  - python=3.11
+  - pip: [mlflow-skinny==3.17.2, scikit-learn, skops, pandas]
+";
+
+#[test]
+fn what_mlflow_logs_by_itself_is_there_and_what_is_not_offered_breaks_no_job() {
+    let server = with_cluster();
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("src/autolog.py", include_str!("plane/autolog.py"));
+    write("conda.yml", LEARNING);
+    let job = TRAIN
+        .replace("train.py ${{outputs.got}}", "autolog.py")
+        .replace("outputs:\n  got: {type: uri_folder}\n", "");
+    write("job.yml", &job);
+    server.ok(&["job", "create", "-f", "job.yml", "-n", "auto", "-o", "none"]);
+    let output = server.run(&["job", "stream", "-n", "auto"]);
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    let status = server.value(&["job", "show", "-n", "auto"], "status");
+    assert_eq!(status, "Completed", "{log}\n{}", server.log());
+    for line in [
+        "refused api/2.0/mlflow/traces",
+        "refused prompts",
+        "refused api/2.0/mlflow/webhooks",
+        "all is well",
+    ] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    // What nobody asked for by name.
+    let shown = server.ok(&["job", "show", "-n", "auto", "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["parameters"]["max_iter"], "200", "{shown}");
+    assert_eq!(shown["tags"]["estimator_name"], "LogisticRegression");
+    assert!(
+        shown["metrics"]["training_accuracy_score"]
+            .as_f64()
+            .unwrap()
+            > 0.9,
+        "{shown}"
+    );
+    let model = server.value(&["model", "show", "-n", "iris", "-v", "1"], "type");
+    assert_eq!(model, "mlflow_model");
+    server.stop();
+}
+
 /// Every file below a folder, relative to it.
 fn walk(folder: &std::path::Path) -> Vec<String> {
     let mut out = Vec::new();
