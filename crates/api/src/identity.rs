@@ -31,7 +31,7 @@ pub(crate) use manage::{
     assign, assignment, assignments, create, identities, identity, remove, rotate, unassign,
 };
 pub(crate) use roles::{define, definition, definitions, undefine};
-pub(crate) use sign_in::{configuration, jwks, managed, token};
+pub(crate) use sign_in::{configuration, for_address, jwks, managed, token};
 
 use axum::http::{HeaderMap, header};
 use control::{Control, StoreError};

@@ -548,3 +548,33 @@ fn a_role_is_defined_by_a_file_of_azures_and_held() {
     assert_eq!(missing.status.code(), Some(3));
     server.stop();
 }
+
+#[test]
+fn an_endpoint_says_what_its_callers_show() {
+    let server = Server::start();
+    for mode in ["key", "aml_token", "aad_token"] {
+        let name = format!("by-{}", mode.replace('_', "-"));
+        let args = [
+            "online-endpoint",
+            "create",
+            "-n",
+            &name,
+            "--auth-mode",
+            mode,
+            "-o",
+            "none",
+        ];
+        server.ok(&args);
+    }
+    let credentials = |name| ["online-endpoint", "get-credentials", "-n", name];
+    assert_eq!(server.value(&credentials("by-key"), "primaryKey").len(), 32);
+    let token = server.value(&credentials("by-aml-token"), "accessToken");
+    assert_eq!(token.split('.').count(), 3, "{token}");
+    let refused = server.run(&credentials("by-aad-token"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("get-access-token"),
+        "{refused:?}"
+    );
+    server.stop();
+}
