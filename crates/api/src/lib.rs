@@ -30,6 +30,7 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
+pub use plane::open::CLOUD;
 pub use route::{ARM_BODY_LIMIT, Guard, Route, Routes};
 pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use seal::{SEAL_KEY_BYTES, SealKey};

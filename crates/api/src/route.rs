@@ -134,7 +134,8 @@ impl Routes {
         }
         let path = folded(request.uri().path());
         let Some(routes) = self.paths.at(&path).ok().map(|found| found.value) else {
-            return finish(&request_id(), not_found(&self.api, request).await);
+            let refused = not_found(&self.api, request).await;
+            return finish(&request_id(), Guard::Open, refused);
         };
         let of = |method: &Method| routes.iter().copied().find(|r| r.method == *method);
         match of(request.method()) {
@@ -145,7 +146,7 @@ impl Routes {
             }
             None => {
                 let refused = wrong_method(&self.api, request).await;
-                finish(&request_id(), allowing(refused, routes))
+                finish(&request_id(), Guard::Open, allowing(refused, routes))
             }
         }
     }
@@ -312,7 +313,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
-    finish(&id, response)
+    finish(&id, route.guard, response)
 }
 
 async fn answer(
@@ -401,14 +402,17 @@ async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
     }
 }
 
-fn finish(id: &str, mut response: Response) -> Response {
+fn finish(id: &str, guard: Guard, mut response: Response) -> Response {
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert("x-ms-request-id", id);
     }
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-cache"));
+    // How a blob is kept by others is its owner's to say, and part of what copies of it keep.
+    if guard != Guard::Blob {
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache"));
+    }
     response
 }
 

@@ -67,6 +67,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked
         | Kind::Quota => "asset",
     }

@@ -8,6 +8,7 @@
 use axum::{body::Body, http::StatusCode, response::Response};
 use control::{BlobError, BlobInfo, Blobs, FLEETING};
 use http_body_util::{BodyExt, Limited};
+use md5::Md5;
 use model::{BlobPath, Time};
 use quick_xml::events::Event;
 use serde::{Deserialize, Serialize};
@@ -243,6 +244,7 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Err(_) => return Err(Problem::bad("the body ended early")),
     };
     let ids = read_list(&list)?;
+    let digest = crate::base64(&Md5::digest(&list));
     let blobs = api.control.blobs().clone();
     let create_only = precheck(&blobs, &call, &path).await?;
     let metadata = super::metadata(&call)?;
@@ -263,9 +265,11 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Ok(info)
     })
     .await?;
+    let response = super::stamp(reply::empty(StatusCode::CREATED), &info);
+    // Of the list, as it came: a client that counts is told that it arrived whole.
     Ok(super::standard(
         &call,
-        super::stamp(reply::empty(StatusCode::CREATED), &info),
+        reply::with(response, "content-md5", &digest),
     ))
 }
 

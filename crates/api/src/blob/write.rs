@@ -12,7 +12,7 @@ use model::BlobPath;
 use std::{collections::BTreeMap, io, sync::Arc};
 use tokio::sync::mpsc;
 
-use super::read::{For, conditions};
+use super::read::{For, conditions, found};
 use crate::{
     Api,
     call::Call,
@@ -222,8 +222,7 @@ pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answe
     let mut metadata: BTreeMap<_, _> = super::metadata(&call)?;
     crate::blocking(move || {
         let blobs = api.control.blobs();
-        let before = blobs.info(&path)?;
-        conditions(&call.headers, &before, For::Write)?;
+        let before = found(blobs, &path, &call.headers, For::Write)?;
         metadata.retain(|name, _| !super::settings::is_one(name));
         metadata.extend(super::settings::kept(&before).map(|(k, v)| (k.clone(), v.clone())));
         let info = blobs.set_metadata(&path, metadata)?;

@@ -33,6 +33,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::InstanceType => "instancetype",
         Kind::Identity => "identity",
         Kind::RoleAssignment => "role-assignment",
+        Kind::RoleDefinition => "role-definition",
         Kind::Tracked => "tracked",
     }
 }

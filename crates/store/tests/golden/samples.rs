@@ -573,7 +573,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -590,6 +590,7 @@ pub const KINDS: [Kind; 16] = [
     Kind::RoleAssignment,
     Kind::OnlineEndpoint,
     Kind::Component,
+    Kind::RoleDefinition,
 ];
 
 pub fn events() -> Vec<Event> {
