@@ -636,8 +636,16 @@ fn a_script_gets_its_arguments_shares_its_outputs_and_says_good_bye() {
         ("rows", "out/rows.csv", true),
     ] {
         let target = BlobPath::new(target).unwrap();
-        spec.outputs
-            .insert(name.into(), OutputSpec { target, file });
+        spec.outputs.insert(
+            name.into(),
+            OutputSpec {
+                target,
+                file,
+                address: None,
+                register: None,
+                remote: None,
+            },
+        );
     }
     rig.start(&task(1), &node, spec);
     let got = rig.collect(&task(1), 1, Ranges::span(0, 6), 6);

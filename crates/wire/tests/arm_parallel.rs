@@ -57,6 +57,9 @@ impl Shelf {
             let body = json!({"properties": {"modelUri": at(name), "modelType": kind}});
             shelf.put(Kind::Model, &format!("{name}/1"), &body);
         }
+        let away = json!({"properties": {"datastoreType": "AzureBlob", "accountName": "acc", "containerName": "box",
+            "credentials": {"credentialsType": "None"}}});
+        shelf.put(Kind::Datastore, "away", &away);
         shelf.component("score", &component(json!({})));
         shelf.component("split", &json!({"type": "command", "command": "split ${{outputs.d}}", "environment": "azureml:env:1",
             "outputs": {"d": {"type": "uri_folder"}, "f": {"type": "uri_file"}, "t": {"type": "mltable"}}}));
@@ -459,6 +462,10 @@ fn what_is_wrong_in_a_parallel_step_is_refused_with_its_name() {
         (
             json!({score("inputs/rows"): {"value": "${{parent.inputs.in}}", "mode": "direct"}}),
             "irect",
+        ),
+        (
+            json!({"/properties/outputs/o/uri": "azureml://datastores/away/paths/rows.txt"}),
+            "is in datastore away, and outputs of parallel steps in attached datastores are not built yet",
         ),
         (
             json!({score("resources"): {"instance_count": 2, "instance_type": "big"}}),

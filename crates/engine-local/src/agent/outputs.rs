@@ -122,6 +122,7 @@ mod tests {
             name: name.into(),
             target: target.into(),
             file,
+            address: None,
         };
         assert!(shared_output(&pool, &output("log", &file, true), user).is_err());
         assert!(shared_output(&pool, &output("files", &dir, false), user).is_err());

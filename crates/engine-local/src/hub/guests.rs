@@ -331,6 +331,9 @@ mod tests {
         let output = OutputSpec {
             target: path("out/files"),
             file: false,
+            address: None,
+            register: None,
+            remote: None,
         };
         let mut spec = TaskSpec {
             program: Program::Pool(pool),

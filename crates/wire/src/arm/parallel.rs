@@ -199,6 +199,7 @@ pub fn step_run(
     let named = p.get("inputs").get(&settings.input);
     let (sources, input) = listed(&named, sources, &settings.input)?;
     let outputs = resolve::outputs(&links, &p.get("outputs"), &outputs, id)?;
+    here(&p.get("outputs"), &outputs)?;
     let artifacts = run_path(id, places.artifacts_of(id.name()))?;
     let rows = settings
         .rows
@@ -305,6 +306,20 @@ fn listed(
             .get("mode")
             .unsupported("is direct, and the files of input_data are read; ro_mount is built")),
     }
+}
+
+/// The workers of all nodes write their outputs where these stay, and rows are put there by the server: in a datastore of its own.
+fn here(field: &Field<'_>, outputs: &BTreeMap<Box<str>, OutputSpec>) -> Result<(), Invalid> {
+    for (name, output) in outputs {
+        if let Some(remote) = &output.remote {
+            return Err(field.get(name).get("uri").unsupported(format!(
+                "is in datastore {}, and outputs of parallel steps in attached datastores are not built yet; a command step can \
+                 take it there",
+                remote.datastore
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The model of a task of type `model`.

@@ -37,7 +37,7 @@ use crate::{
 };
 use model::{
     DocKey, Document, JobId, Part, PipelineSpec, RunSpec, StepSpec, TaskSpec, Work,
-    engine::{EnvironmentSpec, Packages, Program},
+    engine::{EnvironmentSpec, InputSpec, Packages, Program},
     family::{Binding, OnFailure, Rerun, Source, Way},
 };
 use serde_json::{Map, Value, json};
