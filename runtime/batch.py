@@ -236,7 +236,7 @@ def safe(text):
 
 
 def load_script(path):
-    """init and run of the user's script, imported as Azure does: from its own folder."""
+    """run and shutdown of the user's script, imported as Azure does, from its own folder; init() is called."""
     import importlib.util
 
     folder, name = os.path.split(os.path.abspath(path))
@@ -253,7 +253,8 @@ def load_script(path):
     init = getattr(module, "init", None)
     if callable(init):
         init()
-    return run
+    shutdown = getattr(module, "shutdown", None)
+    return run, shutdown if callable(shutdown) else None
 
 
 TABLES = {".csv": "read_csv", ".parquet": "read_parquet", ".pqt": "read_parquet"}
@@ -319,7 +320,8 @@ def as_frame(pandas, predictions, base, table):
 
 
 def settings():
-    """What the agent tells: script or model, listing, root, group, azure, collect, header, logging_level."""
+    """What the agent tells: script or model, listing, root, group, azure, collect, header, logging_level; and arguments and
+    shutdown, which an agent of an older server does not know."""
     return json.loads(sys.argv[1])
 
 
@@ -388,7 +390,7 @@ def main():
     options = settings()
     with open(sys.argv[2], "r+b") as file:
         page = memoryview(mmap.mmap(file.fileno(), 4096)).cast("I")
-    sys.argv = [options.get("script") or "mlflow", "--logging_level", options["logging_level"]]
+    sys.argv = [options.get("script") or "mlflow", *options.get("arguments", []), "--logging_level", options["logging_level"]]
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
@@ -399,7 +401,7 @@ def main():
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != own]
     try:
         listing = Listing(options["listing"], options["root"])
-        run = load_script(options["script"]) if options.get("script") else load_mlflow(options["model"])
+        run, shutdown = load_script(options["script"]) if options.get("script") else (load_mlflow(options["model"]), None)
         if os.getpid() != channel.pid:
             os._exit(0)
     except BaseException as error:
@@ -411,10 +413,14 @@ def main():
     channel.send(READY)
     try:
         serve(channel, page, run, listing, options["group"], Rows(options["azure"], options["collect"], options["header"]))
+        if shutdown and options.get("shutdown"):
+            shutdown()  # nothing is left to run, and what it raises goes to stderr
     except BaseException:
         if os.getpid() != channel.pid:
             os._exit(1)
         raise
+    finally:
+        channel.forget()  # the agent need not wait long for threads that user code has left behind
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from azure.ai.ml.entities._load_functions import load_model_batch_deployment  # 
 LOADERS = {
     "compute": ml.load_compute,
     "job": ml.load_job,
+    "pipeline": ml.load_job,
+    "component": ml.load_component,
     "model": ml.load_model,
     "environment": ml.load_environment,
     "data": ml.load_data,

@@ -1,6 +1,7 @@
 """Workspaces, datastores, online endpoints and computes of every type as an SDK program handles them."""
 import pathlib
 import tempfile
+import time
 
 import requests
 from client import DATA, SUBSCRIPTION, UNIQUE, URL, client, done, ended, refused, same
@@ -137,3 +138,12 @@ done(ml.online_endpoints.begin_regenerate_keys(endpoint, key_type="secondary"))
 second = ml.online_endpoints.get_keys(endpoint)
 same((first.primary_key == second.primary_key, first.secondary_key == second.secondary_key), (True, False), "one key is new")
 done(ml.online_endpoints.begin_delete(endpoint))
+
+# endpoints whose callers show tokens: one of their own, or one of whoever calls
+for mode, kind in (("aml_token", "EndpointAuthToken"), ("aad_token", "EndpointAadToken")):
+    endpoint = f"{mode.replace('_', '-')}-{UNIQUE}"
+    done(ml.online_endpoints.begin_create_or_update(ManagedOnlineEndpoint(name=endpoint, auth_mode=mode)))
+    token = ml.online_endpoints.get_keys(endpoint)
+    same((type(token).__name__, bool(token.access_token)), (kind, True), f"a {mode} endpoint has a token")
+    assert 0 < token.expiry_time_utc - time.time() <= 3700, token.expiry_time_utc
+    done(ml.online_endpoints.begin_delete(endpoint))

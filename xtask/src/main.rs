@@ -37,7 +37,8 @@ usage: cargo xtask COMMAND
   stories                    write the golden story transcripts anew; read the diff before you commit it
   bench                      the benchmarks of every crate that has them
   bench whole [PART]         what a user gets, through a release server, beside peers and floors of the same run
-                             PART: starts, commands, files, dispatch or restart alone
+                             PART: starts, commands, files, dispatch, restart,
+                             documents or blobs alone
   kube up [--nodes real|none] [--fake N] [--state DIR]
                              a throw-away Kubernetes; prints the export of KUBECONFIG. Default: a real node when this
                              machine can run one

@@ -1,16 +1,19 @@
 //! `cargo xtask bench whole`: what a user gets, through the API of a release server with everything durable, beside peers
-//! and floors of the same run. Goals are those of the performance document (A1 to A6, B1 to B4, F1 to F4).
+//! and floors of the same run. Goals are those of the performance document (A1 to A6, B1 to B4, C1 to C7, F1 to F4).
 //!
 //! W1 start-up is not part of a cost per mini-batch: the cost is the difference of a large and a small job, over the
 //! difference of their sizes;
 //! W2 CPU is that of the server, its agents, their workers and all that they waited for;
 //! W3 a figure beside a peer or a floor is a ratio of the same run.
 
+mod blobs;
+mod documents;
+mod peer;
 mod server;
 
 use crate::cargo::{cargo, run, target_folder};
-use crate::commands::shared;
 use anyhow::{Context, Result, ensure};
+use peer::Peers;
 use serde_json::{Value, json};
 use server::{Server, arm, scoring};
 use std::fs;
@@ -97,15 +100,21 @@ pub enum Part {
     Dispatch,
     /// F3, A6.
     Restart,
+    /// C1 to C6; needs wrk, PostgreSQL, etcd and nginx.
+    Documents,
+    /// C7; needs azurite.
+    Blobs,
 }
 
 /// The parts, by the names that the command line has for them, in the order in which they are measured.
-pub const PARTS: [(&str, Part); 5] = [
+pub const PARTS: [(&str, Part); 7] = [
     ("starts", Part::Starts),
     ("commands", Part::Commands),
     ("files", Part::Files),
     ("dispatch", Part::Dispatch),
     ("restart", Part::Restart),
+    ("documents", Part::Documents),
+    ("blobs", Part::Blobs),
 ];
 
 /// One part, or everything on one server, in a folder that is removed at the end.
@@ -134,7 +143,8 @@ impl Bench {
     }
 
     fn all(&self, only: Option<Part>) -> Result<()> {
-        let mut server = self.with_pool("whole")?;
+        // One server with a pool for all parts that want it, and none beside the others.
+        let mut pool = None;
         for (_, part) in PARTS {
             if only.is_some_and(|only| only != part) {
                 continue;
@@ -144,13 +154,26 @@ impl Bench {
                     self.help()?;
                     self.first_command()?;
                 }
-                Part::Commands => self.commands(&mut server)?,
-                Part::Files => self.files(&mut server)?,
-                Part::Dispatch => self.dispatch(&mut server)?,
-                Part::Restart => self.restart(&mut server)?,
+                Part::Commands => self.commands(self.pool(&mut pool)?)?,
+                Part::Files => self.files(self.pool(&mut pool)?)?,
+                Part::Dispatch => self.dispatch(self.pool(&mut pool)?)?,
+                Part::Restart => self.restart(self.pool(&mut pool)?)?,
+                Part::Documents => documents::documents(self)?,
+                Part::Blobs => blobs::blobs(self)?,
+            }
+            if part == Part::Restart {
+                pool = None;
             }
         }
         Ok(())
+    }
+
+    fn pool<'a>(&self, started: &'a mut Option<Server>) -> Result<&'a mut Server> {
+        let server = match started.take() {
+            Some(server) => server,
+            None => self.with_pool("whole")?,
+        };
+        Ok(started.insert(server))
     }
 
     /// A server with one node and the deployments.
@@ -667,74 +690,6 @@ fn output(server: &Server, job: &str) -> Result<Vec<u8>> {
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The peers and floors of `../shared/bench`.
-struct Peers {
-    bench: PathBuf,
-    target: PathBuf,
-    /// A Python with `psutil`; `ZAFFRE_PEERS` names one.
-    python: PathBuf,
-    scratch: PathBuf,
-}
-
-impl Peers {
-    fn new(scratch: &Path) -> Result<Peers> {
-        let bench = shared().join("bench");
-        ensure!(
-            bench.is_dir(),
-            "{} is missing: peers and floors are there",
-            bench.display()
-        );
-        let target = target_folder().join("peers");
-        for name in ["dispatchfloor", "floors"] {
-            let manifest = bench.join(name).join("Cargo.toml");
-            let mut build = cargo(&["build", "--release", "--quiet", "--manifest-path"]);
-            run(build.arg(manifest).arg("--target-dir").arg(&target))?;
-        }
-        let python =
-            std::env::var_os("ZAFFRE_PEERS").map_or_else(|| "python3".into(), PathBuf::from);
-        let scratch = scratch.to_owned();
-        Ok(Peers {
-            bench,
-            target,
-            python,
-            scratch,
-        })
-    }
-
-    fn floor(&self, name: &str, args: &[&str]) -> Result<Value> {
-        let mut command = Command::new(self.target.join("release").join(name));
-        self.json(command.args(args))
-    }
-
-    fn python(&self, script: &str, args: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.python);
-        self.json(command.arg(self.bench.join(script)).args(args))
-    }
-
-    fn json(&self, command: &mut Command) -> Result<Value> {
-        let output = command.env("BDIR", &self.scratch).output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let said = text.lines().find(|line| line.starts_with('{'));
-        let said = said.with_context(|| {
-            let error = String::from_utf8_lossy(&output.stderr);
-            format!("{command:?} measured nothing: {text}{error}")
-        })?;
-        println!("      {said}");
-        Ok(serde_json::from_str(said)?)
-    }
-
-    fn mkfiles(&self, folder: &Path, n: u32) -> Result<()> {
-        if folder.is_dir() {
-            return Ok(());
-        }
-        fs::create_dir_all(folder)?;
-        for i in 0..n {
-            fs::write(folder.join(format!("f{i:07}.csv")), "1,2,3,4\n")?;
-        }
-        Ok(())
-    }
-}
-
 fn open_to_all(path: &Path) -> Result<()> {
     let status = Command::new("chmod").arg("666").arg(path).status()?;
     ensure!(status.success(), "chmod: {status}");
@@ -762,6 +717,17 @@ fn ratio(goal: &str, of: &str, ours: f64, theirs: Option<f64>, most: f64) {
             ),
         ),
     }
+}
+
+/// A rate over another of the same run, at least `least` wanted.
+fn ratio_of(goal: &str, of: &str, ours: f64, theirs: f64, unit: &str, least: f64) {
+    say(
+        goal,
+        &format!(
+            "{:.2} {of} ({theirs:.0}{unit}; at least {least:.1} wanted)",
+            ours / theirs
+        ),
+    );
 }
 
 fn median(took: &mut [Duration]) -> Duration {

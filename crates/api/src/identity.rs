@@ -15,6 +15,7 @@ mod jwt;
 mod keys;
 mod manage;
 mod outside;
+mod roles;
 mod secret;
 mod sign_in;
 
@@ -29,7 +30,8 @@ pub(crate) use gate::{READ_WORKSPACE, denied};
 pub(crate) use manage::{
     assign, assignment, assignments, create, identities, identity, remove, rotate, unassign,
 };
-pub(crate) use sign_in::{configuration, jwks, managed, token};
+pub(crate) use roles::{define, definition, definitions, undefine};
+pub(crate) use sign_in::{configuration, for_address, jwks, managed, token};
 
 use axum::http::{HeaderMap, header};
 use control::{Control, StoreError};

@@ -30,12 +30,13 @@ pub use access::{SAS_KEY_BYTES, SasKey, TokenDigest};
 pub use agents::{AgentChannel, Agents, NODE_KEY_BYTES, NodeKey, PROTOCOL as AGENT_PROTOCOL};
 pub use identity::{Fetch, Identities, IdentityClock, JOB_KEY_BYTES, JobKey, KeepKeys, Outside};
 pub use kube::PREFIX as KUBE_PREFIX;
-pub use route::{ARM_BODY_LIMIT, Guard, Route};
+pub use plane::open::CLOUD;
+pub use route::{ARM_BODY_LIMIT, Guard, Route, Routes};
 pub use runs::{RUN_KEY_BYTES, RunKey};
 pub use seal::{SEAL_KEY_BYTES, SealKey};
 pub use table::ROUTES;
 
-use axum::{Router, extract::Request, http::HeaderMap};
+use axum::http::HeaderMap;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use control::{Control, StoreError};
 use model::{BlobPath, DocKey, Document, JobId, Kind, Time, Workspace};
@@ -46,7 +47,6 @@ use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
 };
-use tower::ServiceExt;
 use wire::{
     arm::{Invalid, datastore::Reach, link::Look},
     places::Places,
@@ -367,12 +367,9 @@ impl Api {
     }
 }
 
-/// The service: give it requests from TLS or plain connections, with `Scheme` among their extensions.
-pub fn router(api: Api) -> Router {
-    let routes = route::router(Arc::new(api));
-    Router::new().fallback_service(
-        routes.map_request(route::fold::<axum::body::Body> as fn(Request) -> Request),
-    )
+/// Everything that is answered over HTTP.
+pub fn router(api: Api) -> Routes {
+    Routes::new(api)
 }
 
 /// Runs `work` where it may block.

@@ -91,15 +91,9 @@ pub(crate) fn filtered(
             if items.len() < wanted.limit {
                 continue;
             }
-            if wanted.top.is_some() {
-                return Ok((items, None));
-            }
-            if i + 1 == count {
-                return Ok((items, next));
-            }
-            // The store names a place only at the end of a page: ask for the page that ends here.
-            page.limit = i + 1;
-            return Ok((items, control.page(page)?.1));
+            let last = i + 1 == count && next.is_none();
+            let goes_on = !last && wanted.top.is_none();
+            return Ok((items, goes_on.then(|| control.behind(page, document))));
         }
         match next {
             None => return Ok((items, None)),

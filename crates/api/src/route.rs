@@ -5,18 +5,22 @@
 //! R3 templates are matched without case.
 
 use axum::{
-    Router,
-    body::Body,
+    body::{Body, HttpBody},
     extract::Request,
     http::{HeaderValue, Method, StatusCode, Uri, header},
     response::Response,
-    routing::{MethodFilter, on},
 };
 use futures_util::future::BoxFuture;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task,
 };
+use tower::Service;
 
 use crate::{
     Api, Scheme,
@@ -85,51 +89,120 @@ pub struct Route {
     pub(crate) handler: Handler,
 }
 
-/// Builds the router from the table.
-pub(crate) fn router(api: Arc<Api>) -> Router {
-    let (nowhere, wrong) = (api.clone(), api.clone());
-    let mut router = Router::new();
-    for route in crate::table::ROUTES {
-        let filter =
-            MethodFilter::try_from(route.method.clone()).expect("the table holds standard methods");
-        let state = api.clone();
-        let endpoint = on(filter, move |request: Request| {
-            serve(state.clone(), route, request)
-        });
-        router = router.route(&lower_template(route.template), endpoint);
-    }
-    router
-        .fallback(move |request: Request| async move {
-            finish(&request_id(), not_found(&nowhere, request).await)
-        })
-        .method_not_allowed_fallback(move |request: Request| async move {
-            finish(&request_id(), wrong_method(&wrong, request).await)
-        })
+/// The service: give it requests from TLS or plain connections, saying which (`over`).
+#[derive(Clone)]
+pub struct Routes {
+    api: Arc<Api>,
+    /// By lower-cased path, the routes of each method.
+    paths: Arc<matchit::Router<Vec<&'static Route>>>,
+    scheme: Option<Scheme>,
 }
 
-/// Lower-cases the path for matching and keeps the one that was sent (R3, Q1).
-pub(crate) fn fold<B>(mut request: axum::http::Request<B>) -> axum::http::Request<B> {
-    let sent = request.uri().clone();
-    let mut path = sent.path().to_ascii_lowercase();
+impl Routes {
+    pub(crate) fn new(api: Api) -> Routes {
+        let mut by_path: BTreeMap<String, Vec<&'static Route>> = BTreeMap::new();
+        for route in crate::table::ROUTES {
+            let path = lower_template(route.template);
+            by_path.entry(path).or_default().push(route);
+        }
+        let mut paths = matchit::Router::new();
+        for (path, routes) in by_path {
+            let inserted = paths.insert(path, routes);
+            inserted.expect(
+                "no two templates of the table mean the same paths; a test makes the table",
+            );
+        }
+        Routes {
+            api: Arc::new(api),
+            paths: Arc::new(paths),
+            scheme: None,
+        }
+    }
+
+    /// The same for connections of one kind. Without it a request says so among its extensions, or counts as https.
+    #[must_use]
+    pub fn over(&self, scheme: Scheme) -> Routes {
+        Routes {
+            scheme: Some(scheme),
+            ..self.clone()
+        }
+    }
+
+    async fn answer(self, mut request: Request) -> Response {
+        if let Some(scheme) = self.scheme {
+            request.extensions_mut().insert(scheme);
+        }
+        let path = folded(request.uri().path());
+        let Some(routes) = self.paths.at(&path).ok().map(|found| found.value) else {
+            let refused = not_found(&self.api, request).await;
+            return finish(&request_id(), Guard::Open, refused);
+        };
+        let of = |method: &Method| routes.iter().copied().find(|r| r.method == *method);
+        match of(request.method()) {
+            Some(route) => serve(self.api, route, request).await,
+            None if request.method() == Method::HEAD && of(&Method::GET).is_some() => {
+                let route = of(&Method::GET).expect("looked for in this very arm");
+                without_body(serve(self.api, route, request).await)
+            }
+            None => {
+                let refused = wrong_method(&self.api, request).await;
+                finish(&request_id(), Guard::Open, allowing(refused, routes))
+            }
+        }
+    }
+}
+
+impl<B> Service<axum::http::Request<B>> for Routes
+where
+    B: HttpBody<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> task::Poll<Result<(), Infallible>> {
+        task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: axum::http::Request<B>) -> Self::Future {
+        let routes = self.clone();
+        Box::pin(async move { Ok(routes.answer(request.map(Body::new)).await) })
+    }
+}
+
+/// The path as templates are matched with it (R3). Names of blobs may end with a slash; nothing else does.
+fn folded(path: &str) -> String {
+    let mut path = path.to_ascii_lowercase();
     if path.len() > 1 && path.ends_with('/') && !path.starts_with("/storage/") {
         path.pop();
     }
-    if let Ok(folded) = Uri::builder().path_and_query(path).build() {
-        *request.uri_mut() = folded;
-    }
-    request.extensions_mut().insert(Sent(sent));
-    request
+    path
 }
 
-/// The URI as sent.
-#[derive(Clone)]
-struct Sent(Uri);
+/// The head of an answer to GET, with the length that the body would have.
+fn without_body(mut response: Response) -> Response {
+    if let Some(length) = response.body().size_hint().exact() {
+        let headers = response.headers_mut();
+        headers
+            .entry(header::CONTENT_LENGTH)
+            .or_insert(HeaderValue::from(length));
+    }
+    *response.body_mut() = Body::empty();
+    response
+}
 
-fn sent(request: &Request) -> Uri {
-    request
-        .extensions()
-        .get::<Sent>()
-        .map_or_else(|| request.uri().clone(), |s| s.0.clone())
+/// A refusal of a method says which there are.
+fn allowing(mut response: Response, routes: &[&Route]) -> Response {
+    let mut methods: Vec<&str> = routes.iter().map(|r| r.method.as_str()).collect();
+    if methods.contains(&"GET") && !methods.contains(&"HEAD") {
+        methods.push("HEAD");
+    }
+    methods.sort_unstable();
+    if let Ok(value) = HeaderValue::from_str(&methods.join(",")) {
+        response.headers_mut().insert(header::ALLOW, value);
+    }
+    response
 }
 
 /// `{Name}` keeps its spelling, everything else is lower case.
@@ -148,7 +221,7 @@ fn lower_template(template: &str) -> String {
 }
 
 async fn not_found(api: &Api, request: Request) -> Response {
-    let uri = sent(&request);
+    let uri = request.uri().clone();
     if kube::holds(uri.path()) {
         return kube_refused(api, request, kube::nothing_here()).await;
     }
@@ -169,7 +242,7 @@ async fn not_found(api: &Api, request: Request) -> Response {
 
 /// A refusal of the Kubernetes part, which says nothing to those who have not signed in (I8).
 async fn kube_refused(api: &Api, request: Request, refused: kube::Refused) -> Response {
-    let uri = sent(&request);
+    let uri = request.uri().clone();
     let (parts, _) = request.into_parts();
     match signed_in(api, &parts, &uri).await {
         Ok(_) => refused.into_response(),
@@ -178,7 +251,7 @@ async fn kube_refused(api: &Api, request: Request, refused: kube::Refused) -> Re
 }
 
 async fn wrong_method(api: &Api, request: Request) -> Response {
-    let uri = sent(&request);
+    let uri = request.uri().clone();
     if kube::holds(uri.path()) {
         return kube_refused(api, request, kube::wrong_method()).await;
     }
@@ -228,7 +301,7 @@ async fn admitted(
 
 async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Response {
     let id = request_id();
-    let uri = sent(&request);
+    let uri = request.uri().clone();
     let head = request.method() == Method::HEAD;
     let (parts, body) = request.into_parts();
     let response = match answer(api, route, parts, &uri, body).await {
@@ -240,7 +313,7 @@ async fn serve(api: Arc<Api>, route: &'static Route, request: Request) -> Respon
         Err(problem) if route.guard == Guard::Kube => kube::Refused::from(problem).into_response(),
         Err(problem) => problem.into_arm_response(),
     };
-    finish(&id, response)
+    finish(&id, route.guard, response)
 }
 
 async fn answer(
@@ -329,14 +402,17 @@ async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
     }
 }
 
-fn finish(id: &str, mut response: Response) -> Response {
+fn finish(id: &str, guard: Guard, mut response: Response) -> Response {
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert("x-ms-request-id", id);
     }
-    headers
-        .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-cache"));
+    // How a blob is kept by others is its owner's to say, and part of what copies of it keep.
+    if guard != Guard::Blob {
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache"));
+    }
     response
 }
 

@@ -62,6 +62,12 @@ macro_rules! roles {
         concat!($scope, "/providers/Microsoft.Authorization/roleAssignments" $(, $one)?)
     };
 }
+/// The definitions of roles at a scope, or one of them.
+macro_rules! defined {
+    ($scope:literal $(, $one:literal)?) => {
+        concat!($scope, "/providers/Microsoft.Authorization/roleDefinitions" $(, $one)?)
+    };
+}
 /// A path of MLflow's contract.
 macro_rules! flow {
     ($rest:literal) => {
@@ -154,6 +160,23 @@ pub const ROUTES: &[Route] = &[
     row(GET, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/read", Token, Now(identity::assignment)),
     row(PUT, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/write", Token, Ask(|a, c| Box::pin(identity::assign(a, c)))),
     row(DELETE, roles!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}/{assets}/{n}", "/{a}"), "Microsoft.Authorization/roleAssignments/delete", Token, Ask(|a, c| Box::pin(identity::unassign(a, c)))),
+    // roles that users define, beside Azure's
+    row(GET, defined!(""), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definitions)),
+    row(GET, defined!("", "/{r}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definition)),
+    row(PUT, defined!("", "/{r}"), "Microsoft.Authorization/roleDefinitions/write", Token, Ask(|a, c| Box::pin(identity::define(a, c)))),
+    row(DELETE, defined!("", "/{r}"), "Microsoft.Authorization/roleDefinitions/delete", Token, Ask(|a, c| Box::pin(identity::undefine(a, c)))),
+    row(GET, defined!("/subscriptions/{s}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definitions)),
+    row(GET, defined!("/subscriptions/{s}", "/{r}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definition)),
+    row(PUT, defined!("/subscriptions/{s}", "/{r}"), "Microsoft.Authorization/roleDefinitions/write", Token, Ask(|a, c| Box::pin(identity::define(a, c)))),
+    row(DELETE, defined!("/subscriptions/{s}", "/{r}"), "Microsoft.Authorization/roleDefinitions/delete", Token, Ask(|a, c| Box::pin(identity::undefine(a, c)))),
+    row(GET, defined!("/subscriptions/{s}/resourceGroups/{g}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definitions)),
+    row(GET, defined!("/subscriptions/{s}/resourceGroups/{g}", "/{r}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definition)),
+    row(PUT, defined!("/subscriptions/{s}/resourceGroups/{g}", "/{r}"), "Microsoft.Authorization/roleDefinitions/write", Token, Ask(|a, c| Box::pin(identity::define(a, c)))),
+    row(DELETE, defined!("/subscriptions/{s}/resourceGroups/{g}", "/{r}"), "Microsoft.Authorization/roleDefinitions/delete", Token, Ask(|a, c| Box::pin(identity::undefine(a, c)))),
+    row(GET, defined!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definitions)),
+    row(GET, defined!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{r}"), "Microsoft.Authorization/roleDefinitions/read", Token, Now(identity::definition)),
+    row(PUT, defined!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{r}"), "Microsoft.Authorization/roleDefinitions/write", Token, Ask(|a, c| Box::pin(identity::define(a, c)))),
+    row(DELETE, defined!("/subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.MachineLearningServices/workspaces/{w}", "/{r}"), "Microsoft.Authorization/roleDefinitions/delete", Token, Ask(|a, c| Box::pin(identity::undefine(a, c)))),
 
     // workspaces
     row(GET, "/subscriptions/{s}/resourceGroups/{g}", "Microsoft.Resources/subscriptions/resourceGroups/read", Token, Now(workspaces::group)),

@@ -4,7 +4,8 @@
 //! R1 an errand is repeatable: begun again after a crash it ends in the same files;
 //! R2 what is listed is what is read: the digest in the log is of the bytes that workers map;
 //! R3 an output is copied span by span in index order, each checked against its CRC, and appears whole or not at all;
-//! R4 an existing output is never overwritten, unless it is this very run's own (a crash between publish and its event).
+//! R4 an existing output is never overwritten, unless it is this very run's own (a crash between publish and its event); one
+//!    that is there already is found with the listing, before any node is paid for.
 
 use model::{
     BlobPath, Bytes, Errand, ErrandSeen, JobId, Observed, RunRecord, Work,
@@ -12,7 +13,7 @@ use model::{
     engine::{PoolSpec, Program, TaskSpec},
 };
 use plan::World;
-use port::{Bell, BlobError, Blobs, Store, listing};
+use port::{Bell, BlobError, BlobInfo, Blobs, Store, listing};
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
@@ -96,7 +97,7 @@ impl Errands {
         let named = errand.clone();
         let work = move || {
             let end = match (&named, &batch) {
-                (Errand::List(_), Some(batch)) => list(blobs.as_ref(), batch),
+                (Errand::List(job), Some(batch)) => list(blobs.as_ref(), job, batch),
                 (Errand::Publish(job), Some(batch)) => {
                     publish(store.as_ref(), blobs.as_ref(), job, batch)
                 }
@@ -239,7 +240,31 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-fn list(blobs: &dyn Blobs, plan: &Plan) -> Result<ErrandSeen, String> {
+/// Where the rows go.
+fn target(plan: &Plan, file: &str) -> Result<BlobPath, String> {
+    let target = plan.batch.output_folder.join(file);
+    target.ok_or_else(|| format!("output_file_name {file:?} is not a legal name"))
+}
+
+/// R4: whether an output that is there is another's.
+fn is_anothers(info: &BlobInfo, job: &JobId) -> bool {
+    info.metadata.get(WRITER).map(String::as_str) != Some(job.name())
+}
+
+fn there_already(target: &BlobPath) -> String {
+    format!("the output {target} already exists; an output is never overwritten")
+}
+
+fn list(blobs: &dyn Blobs, job: &JobId, plan: &Plan) -> Result<ErrandSeen, String> {
+    if let BatchOutput::AppendRow { file } = &plan.batch.output {
+        let target = target(plan, file)?;
+        if blobs
+            .info(&target)
+            .is_ok_and(|info| is_anothers(&info, job))
+        {
+            return Err(there_already(&target));
+        }
+    }
     let text =
         |e: &dyn std::fmt::Display| format!("the input {} cannot be listed: {e}", plan.batch.input);
     blobs.bring(&plan.batch.input).map_err(|e| text(&e))?;
@@ -292,11 +317,7 @@ fn publish(
     let BatchOutput::AppendRow { file } = &plan.batch.output else {
         return Err("this run has no output file".into());
     };
-    let target = plan
-        .batch
-        .output_folder
-        .join(file)
-        .ok_or_else(|| format!("output_file_name {file:?} is not a legal name"))?;
+    let target = target(plan, file)?;
     let text = |e: &dyn std::fmt::Display| format!("the output {target} cannot be written: {e}");
 
     let (mut segments, mut pieces): (Vec<BlobPath>, Vec<Piece>) = (Vec::new(), Vec::new());
@@ -330,10 +351,8 @@ fn publish(
         Ok(info) => info,
         Err(BlobError::Exists(_)) => {
             let there = blobs.info(&target).map_err(|e| text(&e))?;
-            if there.metadata.get(WRITER).map(String::as_str) != Some(job.name()) {
-                return Err(format!(
-                    "the output {target} already exists; an output is never overwritten"
-                ));
+            if is_anothers(&there, job) {
+                return Err(there_already(&target));
             }
             there
         }

@@ -17,7 +17,8 @@ pub use load::StartError;
 pub use measure::{Measure, metric_series, metrics_of};
 pub use plan::FORMAT;
 pub use port::{
-    Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, Page, Series, Store, StoreError,
+    Bell, BlobError, BlobInfo, BlobWriter, Blobs, Clock, Engine, FLEETING, Page, Series, Store,
+    StoreError,
 };
 pub use request::{Condition, Done, Failure, Put, Request};
 
@@ -144,6 +145,11 @@ impl Control {
     /// A page of documents. Blocks.
     pub fn page(&self, page: &Page) -> Result<(Vec<Document>, Option<String>), StoreError> {
         self.0.store.page(page)
+    }
+
+    /// The token of the page that goes on behind a document of such a page.
+    pub fn behind(&self, page: &Page, document: &Document) -> String {
+        self.0.store.behind(page, document)
     }
 
     /// The record of a run, alive or retired. Blocks for a point read when it is retired.

@@ -67,6 +67,9 @@ fn batch(input: &str) -> Arc<RunSpec> {
             program: Program::Pool(PoolSpec {
                 workers: 2,
                 script: Some("score.py".into()),
+                arguments: Vec::new(),
+                rows: None,
+                shutdown: false,
                 listing: path("runs/j/listing"),
                 root: path(input),
                 group: 2,
@@ -97,11 +100,14 @@ fn batch(input: &str) -> Arc<RunSpec> {
         work: Work::Batch(Box::new(BatchSpec {
             input: path(input),
             input_is_folder: true,
+            input_from: None,
             mini_batch_size: 2,
             workers_per_node: 2,
             max_retries: 3,
             timeout: Millis::secs(30),
             error_threshold: -1,
+            mini_batch_error_threshold: -1,
+            allowed_failed_percent: 100,
             output: BatchOutput::AppendRow {
                 file: "predictions.csv".into(),
             },
@@ -312,6 +318,8 @@ fn an_output_that_is_there_already_is_never_overwritten() {
         panic!("it must fail")
     };
     assert!(why.to_string().contains("already exists"), "{why}");
+    let run = control.run(&job).unwrap().unwrap();
+    assert_eq!(run.given, 0, "it is told before a node works for nothing");
     assert_eq!(
         site.blobs
             .read(&path("blobs/out/j/predictions.csv"), 9)

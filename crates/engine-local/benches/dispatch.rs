@@ -361,6 +361,9 @@ fn spec(group: u32) -> TaskSpec {
         program: Program::Pool(PoolSpec {
             workers: 2,
             script: Some("score.py".into()),
+            arguments: Vec::new(),
+            rows: None,
+            shutdown: false,
             listing: path("runs/listing"),
             root: path("input"),
             group,

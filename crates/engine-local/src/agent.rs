@@ -11,6 +11,7 @@ pub mod link;
 mod command;
 mod logs;
 mod outbox;
+mod outputs;
 mod pod;
 mod pool;
 mod site;

@@ -210,6 +210,15 @@ pub struct Pool {
     pub workers: u32,
     /// Script inside the code folder.
     pub script: Option<String>,
+    /// Its arguments, with their `${{…}}` expressions.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// The output that nobody writes here.
+    #[serde(default)]
+    pub rows: Option<String>,
+    /// Its `shutdown()` is called before a worker ends.
+    #[serde(default)]
+    pub shutdown: bool,
     /// `runtime/batch.py`.
     pub runtime: PathBuf,
     /// The listing.

@@ -115,6 +115,9 @@ pub fn order(
         Program::Pool(pool) => Work::Pool(Pool {
             workers: pool.workers,
             script: pool.script.as_ref().map(ToString::to_string),
+            arguments: pool.arguments.iter().map(ToString::to_string).collect(),
+            rows: pool.rows.as_ref().map(ToString::to_string),
+            shutdown: pool.shutdown,
             runtime: given.runtime.to_path_buf(),
             listing: existing(blobs, "listing of the input", &pool.listing)?,
             root: existing(blobs, "input", &pool.root)?,

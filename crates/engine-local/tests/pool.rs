@@ -3,8 +3,8 @@
 mod support;
 
 use model::{
-    Action, Bytes, Exit, Millis, NodeSeen, Phase, Ranges, TaskSpec, Time,
-    engine::{Cause, Program, RowFormat},
+    Action, BlobPath, Bytes, Exit, Millis, NodeSeen, Phase, Ranges, TaskSpec, Time,
+    engine::{Cause, InputSpec, OutputSpec, Program, RowFormat},
 };
 use port::Engine;
 use std::{
@@ -547,7 +547,7 @@ fn the_script_finds_its_folder_its_arguments_and_its_model() {
     rig.blob("code/src/score.py", script);
     adjust(&mut spec, |p| p.script = Some("src/score.py".into()));
     spec.model = Some(model::engine::ModelSpec {
-        source: model::BlobPath::new("models/m.pkl").unwrap(),
+        source: BlobPath::new("models/m.pkl").unwrap(),
         mlflow: false,
     });
     spec.variables.insert("MY".into(), "own".into());
@@ -601,4 +601,129 @@ fn workers_share_the_cores_unless_the_user_says_otherwise() {
     let got = rig.collect(&task(1), 1, Ranges::span(0, 1), 1);
     assert!(got.failed.is_empty(), "{:?}", got.failed);
     assert_eq!(got.rows[&0], "1\n7\n");
+}
+
+/// Says what it was given, writes a file to an output for each index, a line to a file of all, and a file when it ends. Nobody
+/// goes on before both workers are at work.
+const ARGUED: &str = "import sys, time\ndef init():\n    global args\n    args = sys.argv[1:]\n\
+    def run(batch):\n    open('met-%d' % os.getpid(), 'w').close()\n    while sum(n.startswith('met') for n in os.listdir('.')) < 2:\n        time.sleep(0.005)\n    name = os.path.basename(batch[0])\n    open(os.path.join(args[1], name), 'w').write(args[3])\n    open(args[5], 'a').write('x')\n    return [' '.join(args)]\n\
+    def shutdown():\n    time.sleep(2.5)\n    open(os.path.join(args[1], 'end-%d' % os.getpid()), 'w').close()\n";
+
+#[test]
+fn a_script_gets_its_arguments_shares_its_outputs_and_says_good_bye() {
+    let rig = Rig::new("arguments");
+    let node = rig.node(0);
+    let mut spec = spec(&rig, ARGUED, 6, 2);
+    let words = [
+        "--to",
+        "${{outputs.files}}",
+        "--label",
+        "${{inputs.label}}",
+        "--log",
+        "${{outputs.log}}",
+        "--in=${{inputs.data}}",
+    ];
+    adjust(&mut spec, |p| {
+        p.shutdown = true;
+        p.rows = Some("rows".into());
+        p.arguments = words.map(Into::into).into();
+    });
+    let label = InputSpec::Literal("two words".into());
+    spec.inputs.insert("label".into(), label);
+    for (name, target, file) in [
+        ("files", "out/files", false),
+        ("log", "out/log.txt", true),
+        ("rows", "out/rows.csv", true),
+    ] {
+        let target = BlobPath::new(target).unwrap();
+        spec.outputs.insert(
+            name.into(),
+            OutputSpec {
+                target,
+                file,
+                address: None,
+                register: None,
+                remote: None,
+            },
+        );
+    }
+    rig.start(&task(1), &node, spec);
+    let got = rig.collect(&task(1), 1, Ranges::span(0, 6), 6);
+    let at = |path: &str| rig.blobs.join(path).display().to_string();
+    let expected = format!(
+        "--to {} --label two words --log {} --in={} --logging_level info\n",
+        at("out/files"),
+        at("out/log.txt"),
+        at("input")
+    );
+    assert_eq!(got.rows.len(), 6);
+    for text in got.rows.values() {
+        assert_eq!(*text, expected);
+    }
+    // They are where they belong before the task has ended: another node may be taken, and nobody writes them again.
+    let files = rig.blobs.join("out/files");
+    let there = || -> (usize, usize) {
+        let names = fs::read_dir(&files)
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name().into_string().unwrap());
+        let (ends, others): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with("end-"));
+        (others.len(), ends.len())
+    };
+    assert_eq!(there(), (6, 0));
+    assert_eq!(
+        fs::read_to_string(files.join("f00003")).unwrap(),
+        "two words"
+    );
+    assert_eq!(
+        fs::read_to_string(rig.blobs.join("out/log.txt")).unwrap(),
+        "xxxxxx"
+    );
+    rig.apply(Action::Stop(task(1)));
+    assert_eq!(rig.exit(&task(1)), Exit::Stopped);
+    assert_eq!(
+        there(),
+        (6, 2),
+        "shutdown() of each took longer than workers without one may"
+    );
+    assert!(
+        !rig.blobs.join("out/rows.csv").exists(),
+        "the run's publication writes that"
+    );
+}
+
+#[test]
+fn an_argument_that_names_nothing_is_an_error_that_names_it() {
+    let rig = Rig::new("unknown-argument");
+    let node = rig.node(0);
+    let mut spec = spec(&rig, NAME, 1, 1);
+    adjust(&mut spec, |p| p.arguments = vec!["${{inputs.dat}}".into()]);
+    rig.start(&task(1), &node, spec);
+    let Exit::NotStarted { message } = rig.exit(&task(1)) else {
+        panic!("it has started");
+    };
+    assert!(
+        message.contains("${{inputs.dat}} names no input or output"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_thread_that_lives_on_does_not_keep_a_node() {
+    let rig = Rig::new("thread");
+    let node = rig.node(0);
+    let run = "def run(batch):\n    import threading, time\n    threading.Thread(target=time.sleep, args=(60,)).start()\n    return ['x']\n\
+        def shutdown():\n    pass\n";
+    let mut spec = spec(&rig, run, 1, 1);
+    adjust(&mut spec, |p| p.shutdown = true);
+    rig.start(&task(1), &node, spec);
+    rig.collect(&task(1), 1, Ranges::span(0, 1), 1);
+    let begun = Instant::now();
+    rig.apply(Action::Stop(task(1)));
+    assert_eq!(rig.exit(&task(1)), Exit::Stopped);
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(20),
+        "{took:?}, a script with a shutdown() has 30 s"
+    );
 }

@@ -189,6 +189,9 @@ pub struct BatchSpec {
     pub input: BlobPath,
     /// Whether `input` is a folder.
     pub input_is_folder: bool,
+    /// The input of the task that `input` is, in a step of a pipeline: where that lies is known when the step is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_from: Option<Box<str>>,
     /// Files per mini-batch, at least 1.
     pub mini_batch_size: u32,
     /// Python workers per node (`max_concurrency_per_instance`), at least 1.
@@ -199,6 +202,12 @@ pub struct BatchSpec {
     pub timeout: Millis,
     /// More failed items than this end the run; -1 ignores all.
     pub error_threshold: i64,
+    /// More mini-batches than this that failed, or returned fewer elements than they had items, end the run; -1 ignores all.
+    #[serde(default = "any_number", skip_serializing_if = "is_any_number")]
+    pub mini_batch_error_threshold: i64,
+    /// More of them than this percentage of all end the run.
+    #[serde(default = "all_of_them", skip_serializing_if = "is_all_of_them")]
+    pub allowed_failed_percent: u32,
     /// Where rows go.
     pub output: BatchOutput,
     /// Folder that holds the output file (and custom outputs).
@@ -213,6 +222,42 @@ pub struct BatchSpec {
     pub resume_from: Option<JobId>,
     /// Digest of model, code and settings: what must be equal for a resume.
     pub fingerprint: Box<str>,
+}
+
+/// The threshold that ignores every failure.
+pub const ANY_NUMBER: i64 = -1;
+/// The percentage that ignores every failure.
+pub const ALL_OF_THEM: u32 = 100;
+
+fn any_number() -> i64 {
+    ANY_NUMBER
+}
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_any_number(threshold: &i64) -> bool {
+    *threshold == ANY_NUMBER
+}
+fn all_of_them() -> u32 {
+    ALL_OF_THEM
+}
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_all_of_them(percent: &u32) -> bool {
+    *percent == ALL_OF_THEM
+}
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+pub(crate) fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl BatchSpec {
+    /// The folder that the paths of its listing are relative to: the input itself, or the one that the input file lies in.
+    /// `None` when the input file is a whole container.
+    pub fn root(&self) -> Option<BlobPath> {
+        if self.input_is_folder {
+            return Some(self.input.clone());
+        }
+        let (folder, _) = self.input.as_str().rsplit_once('/')?;
+        BlobPath::new(folder)
+    }
 }
 
 /// Where one mini-batch's rows lie in the run's segment file.
@@ -260,6 +305,9 @@ pub struct Progress {
     pub started: u32,
     /// Rows committed.
     pub rows: u64,
+    /// Committed with fewer returned elements than items.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub short: u32,
     /// Items that failed: inputs without a returned element, and all inputs of failed mini-batches.
     pub failed_items: u64,
     /// Attempts that failed and were given back.

@@ -51,6 +51,8 @@ pub enum Kind {
     Identity,
     /// A role of an identity, path = its name; its scope is `DocKey::of_server`'s.
     RoleAssignment,
+    /// A role that somebody has defined, path = its id; its scope is `DocKey::of_server`'s.
+    RoleDefinition,
     /// What MLflow tracks beside the jobs: `runs/ID`, `experiments/NAME`, `models/ID`.
     Tracked,
 }

@@ -128,7 +128,8 @@ pub enum InputSpec {
     },
 }
 
-/// An output folder or file; the task sees its path as `${{outputs.NAME}}`, its content is put to `target` when the task ends.
+/// An output folder or file; the task sees its path as `${{outputs.NAME}}`. What a command leaves there is put to `target` when
+/// it ends; the workers of a pool, on all its nodes, write to `target` itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputSpec {
     /// Where its content goes.
@@ -217,6 +218,15 @@ pub struct PoolSpec {
     pub workers: u32,
     /// Scoring script inside the code folder; `None` scores an MLflow model without one.
     pub script: Option<Box<str>>,
+    /// Arguments of the script, word by word, with their `${{…}}` expressions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Box<str>>,
+    /// The output that is the file of all rows: written when the run is published, and by nobody before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<Box<str>>,
+    /// Whether the script's `shutdown()` is called before a worker ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shutdown: bool,
     /// The listing of the input: one path per item, with an index of offsets (format in `port::listing`).
     pub listing: BlobPath,
     /// The folder that the listing's paths are relative to.

@@ -267,6 +267,9 @@ pub enum BatchEvent {
         rows: u64,
         /// Items without a result among them.
         failed_items: u64,
+        /// Mini-batches among them with such items.
+        #[serde(default, skip_serializing_if = "crate::batch::is_zero")]
+        short: u32,
         /// Given back unstarted.
         returned: Ranges,
         /// Results for indices that the task did not hold.

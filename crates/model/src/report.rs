@@ -44,6 +44,11 @@ pub struct Report {
 pub type Reporter = fn(&RunRecord, Occasion<'_>, Time) -> Vec<Report>;
 
 impl RunRecord {
+    /// Whether it is the job of a batch endpoint, whose one step has a name of its own. The other batch runs are the parallel
+    /// steps of pipelines.
+    pub fn is_batch_job(&self) -> bool {
+        self.batch().is_some() && self.spec.part.is_none()
+    }
     /// What a batch run does; `None` for another.
     pub fn batch(&self) -> Option<&BatchSpec> {
         match &self.spec.work {

@@ -167,6 +167,22 @@ pub enum Why {
         /// `error_threshold`.
         threshold: i64,
     },
+    /// Too many mini-batches failed, or returned fewer elements than they had items.
+    MiniBatchErrorThreshold {
+        /// Mini-batches that failed.
+        failed: u32,
+        /// `mini_batch_error_threshold`.
+        threshold: i64,
+    },
+    /// Too large a part of all mini-batches failed, or returned fewer elements than they had items.
+    AllowedFailedPercent {
+        /// Mini-batches that failed.
+        failed: u32,
+        /// Of how many.
+        total: u32,
+        /// `--allowed_failed_percent`.
+        percent: u32,
+    },
     /// Nothing succeeded at all.
     NothingSucceeded {
         /// Mini-batches tried.
@@ -395,6 +411,18 @@ impl fmt::Display for Why {
             Why::ErrorThreshold { failed, threshold } => {
                 write!(f, "{failed} items failed, error_threshold is {threshold}")
             }
+            Why::MiniBatchErrorThreshold { failed, threshold } => write!(
+                f,
+                "{failed} mini-batches failed, mini_batch_error_threshold is {threshold}"
+            ),
+            Why::AllowedFailedPercent {
+                failed,
+                total,
+                percent,
+            } => write!(
+                f,
+                "{failed} of {total} mini-batches failed, allowed_failed_percent is {percent}"
+            ),
             Why::NothingSucceeded { total } => {
                 write!(
                     f,
@@ -494,7 +522,11 @@ impl Why {
             ),
             Why::TooManyInstances { .. } => Some("raise max_instances of the cluster or lower instance_count".into()),
             Why::NoSuchCompute { .. } => Some("`zaffre compute list` shows what there is".into()),
-            Why::ErrorThreshold { .. } | Why::NothingSucceeded { .. } | Why::UserError { .. } => {
+            Why::ErrorThreshold { .. }
+            | Why::MiniBatchErrorThreshold { .. }
+            | Why::AllowedFailedPercent { .. }
+            | Why::NothingSucceeded { .. }
+            | Why::UserError { .. } => {
                 Some("`zaffre job download -n JOB --all` brings logs/user/error of each node".into())
             }
             Why::Unschedulable { unfit, .. } => {

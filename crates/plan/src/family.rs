@@ -11,7 +11,7 @@
 use model::{
     Answer, Child, DocKey, Document, JobId, Outcome, PipelineSpec, Real, Refusal, RunEvent,
     RunSpec, RunState, StepSpec, SweepSpec, Why, Work,
-    engine::{InputSpec, OutputSpec},
+    engine::{InputSpec, OutputSpec, Program, TaskSpec},
     family::{OnFailure, Rerun, SEARCH_SPACE, Source, TRIAL, Way},
 };
 use std::{
@@ -356,8 +356,24 @@ fn bound(step: &StepSpec, parent: &RunSpec, children: &BTreeMap<Box<str>, Arc<Ch
     }
     let mut task = (*run.task).clone();
     task.inputs = inputs;
+    listed(&mut run.work, &mut task);
     run.task = Arc::new(task);
     run
+}
+
+/// A parallel step lists the input that it names, wherever that has come to lie.
+fn listed(work: &mut Work, task: &mut TaskSpec) {
+    let (Work::Batch(batch), Program::Pool(pool)) = (work, &mut task.program) else {
+        return;
+    };
+    let named = batch.input_from.as_ref();
+    if let Some(InputSpec::Path { source, copy }) = named.and_then(|n| task.inputs.get_mut(n)) {
+        *copy = false; // what is listed is what is read
+        batch.input = source.clone();
+        if let Some(root) = batch.root() {
+            pool.root = root;
+        }
+    }
 }
 
 /// The run of a trial.

@@ -182,6 +182,7 @@ impl World {
             | Kind::BatchDeployment
             | Kind::Identity
             | Kind::RoleAssignment
+            | Kind::RoleDefinition
             | Kind::OnlineEndpoint
             | Kind::Tracked => {}
         }

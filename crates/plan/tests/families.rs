@@ -4,7 +4,8 @@
 //! F1 a step is made once, and only after everything that it takes something from has completed;
 //! F2 no more trials go on at once than allowed, and no more are made than allowed;
 //! F3 a parent that has ended has no child that goes on;
-//! F4 when everything is at rest, every pipeline and sweep has ended, and ended as its children did.
+//! F4 when everything is at rest, every pipeline and sweep has ended, and ended as its children did;
+//! F5 a parallel step lists the input that it takes, wherever the step before it has left that.
 //!
 //! `ZAFFRE_SIM_SEEDS=N` tries more seeds, `ZAFFRE_SIM_SEED=N` one.
 
@@ -14,11 +15,15 @@
 )]
 mod fake;
 
-use fake::{Behaviour, drive::Server, make};
+use fake::{
+    Behaviour,
+    drive::Server,
+    make::{self, BatchOf},
+};
 use model::{
     Command, Declared, Event, Exit, JobId, Kind, Millis, Outcome, Part, PipelineSpec, Real,
     RunEvent, RunSpec, StepSpec, SweepSpec, Tier, Time, Work,
-    engine::{OutputSpec, Register, Remote},
+    engine::{InputSpec, OutputSpec, Program, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 use std::{
@@ -31,6 +36,26 @@ const SEEDS: u64 = 60;
 const TURNS_AT_ONCE: u32 = 200;
 /// Everything of a seed ends by then.
 const END: Time = Time(3_000_000);
+
+fn small(draw: &mut Draw, n: u64) -> u32 {
+    u32::try_from(draw.below(n)).unwrap()
+}
+
+/// F5.
+fn lists_what_it_takes(run: &JobId, spec: &RunSpec) {
+    let (Work::Batch(batch), Program::Pool(pool)) = (&spec.work, &spec.task.program) else {
+        return;
+    };
+    let Some(name) = &batch.input_from else {
+        return;
+    };
+    let taken = InputSpec::Path {
+        source: batch.input.clone(),
+        copy: false,
+    };
+    assert_eq!(spec.task.inputs.get(name), Some(&taken), "{run} (F5)");
+    assert_eq!(pool.root, batch.input, "{run} (F5)");
+}
 
 struct Draw(u64);
 impl Draw {
@@ -122,6 +147,45 @@ impl Sim {
         run
     }
 
+    /// A parallel step in the place of a command; some of its files fail, some return too little.
+    fn parallel(&mut self, job: &JobId, run: &mut RunSpec, lists: Option<&str>) {
+        let some = |draw: &mut Draw| -> BTreeSet<u32> {
+            let n = draw.below(3);
+            (0..n).map(|_| small(draw, 20)).collect()
+        };
+        let behaviour = Behaviour {
+            prepare: self.draw.below(300),
+            run: 50 + self.draw.below(1500),
+            poison: some(&mut self.draw),
+            flaky: some(&mut self.draw).into_iter().map(|i| (i, 1)).collect(),
+            short: some(&mut self.draw),
+            ..Behaviour::default()
+        };
+        self.server.fake.behaviours.insert(job.clone(), behaviour);
+        let files = 1 + self.draw.below(25);
+        self.server.fake.inputs.insert(job.clone(), files);
+        let threshold = |draw: &mut Draw| match draw.once_in(4) {
+            true => i64::from(small(draw, 4)),
+            false => -1,
+        };
+        let of = BatchOf {
+            group: 1 + small(&mut self.draw, 3),
+            workers: 1 + small(&mut self.draw, 2),
+            retries: small(&mut self.draw, 3),
+            threshold: threshold(&mut self.draw),
+            mini_batch_threshold: threshold(&mut self.draw),
+            percent: 100 - small(&mut self.draw, 2) * 40,
+            wait: true,
+            summary: self.draw.once_in(3),
+            input_from: lists.map(Into::into),
+            ..BatchOf::default()
+        };
+        let made = make::batch(&run.compute, 1 + small(&mut self.draw, 3), &of);
+        let mut task = (*made.task).clone();
+        task.outputs.clone_from(&run.task.outputs);
+        (run.work, run.instances, run.task) = (made.work, made.instances, Arc::new(task));
+    }
+
     fn pipeline(&mut self, job: &JobId, depth: u32) -> RunSpec {
         let n = 1 + self.draw.below(6);
         let mut steps = BTreeMap::new();
@@ -130,11 +194,17 @@ impl Sim {
             let key: Box<str> = format!("s{i}").into();
             let child = JobId::new(job.workspace(), format!("{}_{key}", job.name()).as_str());
             let mut run = self.command(&child, job, &key);
-            match self.draw.below(8) {
-                0 if depth < 2 => run.work = self.pipeline(&child, depth + 1).work,
-                1 => run.work = self.sweep(&child).work,
-                _ => {}
-            }
+            let parallel = match self.draw.below(8) {
+                0 if depth < 2 => {
+                    run.work = self.pipeline(&child, depth + 1).work;
+                    false
+                }
+                1 => {
+                    run.work = self.sweep(&child).work;
+                    false
+                }
+                kind => kind < 4,
+            };
             if run.is_parent()
                 && let Some(part) = &mut run.part
             {
@@ -150,6 +220,10 @@ impl Sim {
                     let way = Way::Mount;
                     inputs.insert(name.clone(), Binding { source, way });
                 }
+            }
+            if parallel {
+                let lists = inputs.keys().next().map(AsRef::as_ref);
+                self.parallel(&child, &mut run, lists);
             }
             let needs = before.iter().filter(|(n, _)| inputs.contains_key(n));
             let needs = needs.map(|(_, j)| j.clone()).collect();
@@ -266,7 +340,8 @@ impl Sim {
             return;
         };
         match event {
-            RunEvent::Submitted { .. } => {
+            RunEvent::Submitted { spec, .. } => {
+                lists_what_it_takes(run, spec);
                 assert!(
                     self.submitted.insert(run.clone()),
                     "{run} is made twice (F1)"

@@ -228,11 +228,18 @@ impl<'a> Sim<'a> {
                 } else {
                     -1
                 },
+                mini_batch_threshold: if self.rng.one_in(6) {
+                    i64::from(self.rng.small(6))
+                } else {
+                    -1
+                },
+                percent: 100,
                 wait: self.rng.one_in(2),
                 summary: self.rng.one_in(4),
                 max_preemptions: self.rng.one_in(6).then(|| self.rng.small(3)),
                 resume_from: None,
                 fingerprint: "f".into(),
+                input_from: None,
             };
             let mut files = files;
             if self.rng.one_in(3)

@@ -433,6 +433,10 @@ impl Story {
     }
     fn submit_batch(&mut self, name: &str, compute: &str, options: &Options<'_>) {
         let job = self.job(name);
+        let spec = self.batch_spec(&job, compute, options);
+        self.submit(&job, spec, options);
+    }
+    fn batch_spec(&mut self, job: &JobId, compute: &str, options: &Options<'_>) -> model::RunSpec {
         if let Some(files) = options.0.get("files").and_then(|f| f.parse().ok()) {
             self.server.fake.inputs.insert(job.clone(), files);
         }
@@ -441,14 +445,16 @@ impl Story {
             workers: options.number("workers", 2),
             retries: options.number("retries", 3),
             threshold: options.number("threshold", -1),
+            mini_batch_threshold: options.number("mini_batch_threshold", -1),
+            percent: options.number("percent", 100),
             wait: options.has("wait"),
             summary: options.has("summary"),
             max_preemptions: options.0.get("max_preemptions").map(|n| n.parse().unwrap()),
             resume_from: options.0.get("resume").map(|j| self.job(j)),
             fingerprint: options.number("fingerprint", "f".to_owned()),
+            input_from: options.0.get("lists").map(|&l| l.into()),
         };
-        let spec = make::batch(&self.compute(compute), options.number("instances", 2), &of);
-        self.submit(&job, spec, options);
+        make::batch(&self.compute(compute), options.number("instances", 2), &of)
     }
 
     fn explain(&mut self, name: &str) {
@@ -495,6 +501,9 @@ impl Story {
                 p.done, p.total, p.failed, p.lent, p.started, p.rows, p.failed_items, p.retries, p.rerun, p.discarded, p.resumed
             )
             .unwrap();
+            if p.short > 0 {
+                write!(text, ", {} short", p.short).unwrap();
+            }
         }
         if let Some(e) = &record.first_error {
             write!(text, "; first error: {}", e.message).unwrap();

@@ -1,11 +1,16 @@
 //! Blobs: named bytes in containers.
 //!
 //! O1 a blob is unseen until it is whole and synced;
-//! O2 a path stays inside its container, whatever the client wrote (`BlobPath` is checked, links are not followed).
+//! O2 a path stays inside its container, whatever the client wrote (`BlobPath` is checked, links are not followed);
+//! O3 the container `FLEETING` is the exception to O1: what it holds outlives the process, not the machine. Its blobs are whole
+//!    and not synced, and it is empty when the machine has been started anew.
 
 use model::{BlobPath, Time};
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, io, ops::Range, path::PathBuf, sync::Arc};
 use thiserror::Error;
+
+/// The container of what would only be sent again if it were lost: blocks that no list has joined yet (O3).
+pub const FLEETING: &str = "pending-blocks";
 
 /// Why a blob operation could not be done.
 #[derive(Debug, Error)]
@@ -49,6 +54,9 @@ pub struct BlobInfo {
 
 /// A blob being written. Dropped without `finish`, it never was.
 pub trait BlobWriter: io::Write + Send {
+    /// Appends a part of another blob, without carrying its bytes through the process where the system can; returns how many
+    /// there were.
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError>;
     /// Makes it visible and durable (O1). With `create_only`, fails with `Exists` when one is there.
     fn finish(
         self: Box<Self>,

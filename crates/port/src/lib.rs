@@ -17,7 +17,7 @@ pub mod memory;
 pub mod store;
 
 pub use bell::Bell;
-pub use blobs::{BlobError, BlobInfo, BlobWriter, Blobs};
+pub use blobs::{BlobError, BlobInfo, BlobWriter, Blobs, FLEETING};
 pub use clock::Machine;
 pub use engine::Engine;
 pub use store::{Append, Loaded, Page, SERIES_KEPT, Series, Store, StoreError};

@@ -8,6 +8,7 @@ use model::{
 use std::{
     collections::BTreeMap,
     io,
+    ops::Range,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -167,20 +168,11 @@ impl Store for MemoryStore {
     }
     fn page(&self, page: &Page) -> Result<(Vec<Document>, Option<String>), StoreError> {
         let shelf = self.shelf();
-        let fold = |d: &Document| d.key.path.as_str().to_ascii_lowercase();
         let below = page
             .parent
             .as_ref()
             .map(|p| format!("{}/", p.to_ascii_lowercase()));
-        // Where a document stands in the order: ascending by this pair.
-        let place = |d: &Document| {
-            let time = if page.newest_first {
-                u64::MAX - d.created.0
-            } else {
-                0
-            };
-            (time, fold(d))
-        };
+        let place = |d: &Document| place(page, d);
         let after = match &page.after {
             None => None,
             Some(token) => Some(read_token(token)?),
@@ -202,9 +194,12 @@ impl Store for MemoryStore {
         let next = found
             .last()
             .filter(|_| more)
-            .map(|d| place(d))
-            .map(|(time, path)| format!("{time}:{path}"));
+            .map(|last| self.behind(page, last));
         Ok((found.into_iter().cloned().collect(), next))
+    }
+    fn behind(&self, page: &Page, document: &Document) -> String {
+        let (time, path) = place(page, document);
+        format!("{time}:{path}")
     }
     fn workspaces(&self) -> Result<Vec<Arc<Workspace>>, StoreError> {
         let mut all: Vec<_> = self
@@ -230,6 +225,20 @@ impl Store for MemoryStore {
         }
         Ok(())
     }
+}
+
+fn fold(d: &Document) -> String {
+    d.key.path.as_str().to_ascii_lowercase()
+}
+
+/// Where a document stands in the order of a page: ascending by this pair.
+fn place(page: &Page, d: &Document) -> (u64, String) {
+    let time = if page.newest_first {
+        u64::MAX - d.created.0
+    } else {
+        0
+    };
+    (time, fold(d))
 }
 
 fn read_token(token: &str) -> Result<(u64, String), StoreError> {
@@ -377,6 +386,13 @@ impl io::Write for Writer {
     }
 }
 impl BlobWriter for Writer {
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError> {
+        let bytes = self.to.read(blob, u64::MAX)?;
+        let [from, to] = [part.start, part.end]
+            .map(|at| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len()));
+        self.bytes.extend_from_slice(&bytes[from..to.max(from)]);
+        Ok(to.saturating_sub(from) as u64)
+    }
     fn finish(
         self: Box<Self>,
         create_only: bool,

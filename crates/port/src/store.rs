@@ -99,6 +99,8 @@ pub trait Store: Send + Sync {
     fn get(&self, key: &DocKey) -> Result<Option<Document>, StoreError>;
     /// A page of documents and the token of the next one.
     fn page(&self, page: &Page) -> Result<(Vec<Document>, Option<String>), StoreError>;
+    /// The token of the page that goes on behind `document`, one of those that such a page holds.
+    fn behind(&self, page: &Page, document: &Document) -> String;
     /// All workspaces that hold a document.
     fn workspaces(&self) -> Result<Vec<Arc<Workspace>>, StoreError>;
     /// The record of a retired run.

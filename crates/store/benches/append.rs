@@ -102,6 +102,7 @@ fn taken(i: u64) -> Event {
             done: Ranges::span(at, at + 1),
             rows: 10,
             failed_items: 0,
+            short: 0,
             returned: Ranges::new(),
             discarded: 0,
             header: None,

@@ -5,10 +5,13 @@
 //! O3 MD5 and metadata change together with the bytes: they are kept beside the blob for the one version of it that has
 //!    this time and length, written before the rename that makes that version visible.
 //!
+//! What is in the container of fleeting blobs is not synced: the page cache keeps it while the machine runs, and the container
+//! is emptied when the machine has another boot id (O3 of the port).
+//!
 //! Only plain files are blobs. Links, pipes and devices that user code left in a folder are neither listed nor opened.
 
 use model::{BlobPath, Time};
-use port::{BlobError, BlobInfo, BlobWriter, Blobs};
+use port::{BlobError, BlobInfo, BlobWriter, Blobs, FLEETING};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::{
     collections::BTreeMap,
@@ -41,6 +44,10 @@ use writer::Writer;
 const BLOBS: &str = "blobs";
 /// Where blobs are while they are written, and what is being removed.
 const TEMPORARY: &str = ".tmp";
+/// Holds the boot id of the machine that the fleeting blobs are of.
+const BOOT: &str = ".boot";
+/// Where Linux says it. Without one, fleeting blobs are synced like the others.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Writers of the same blob take turns; blobs share so many turns.
 const TURNS: usize = 64;
 /// A folder that a writer just made may be removed as empty before its blob is in; it is made again this often.
@@ -58,6 +65,8 @@ struct Inner {
     sidecars: Sidecars,
     segments: Segments,
     turns: [Mutex<()>; TURNS],
+    /// Whether fleeting blobs are gone after a start of the machine.
+    remembers_boot: bool,
     _folder: Arc<DataFolder>,
 }
 
@@ -73,6 +82,7 @@ impl Folder {
 
     fn open_at(folder: &Arc<DataFolder>, path: &std::path::Path) -> io::Result<Self> {
         let root = Root::new(path)?;
+        let remembers_boot = end_fleeting(&root)?;
         removal::empty(&root, TEMPORARY)?;
         let temporary = root.scratch(TEMPORARY)?;
         let sidecars = Sidecars::open(&root)?;
@@ -84,9 +94,32 @@ impl Folder {
             sidecars,
             segments: Segments::new(),
             turns: std::array::from_fn(|_| Mutex::new(())),
+            remembers_boot,
             _folder: folder.clone(),
         })))
     }
+}
+
+/// Puts the fleeting blobs of an earlier start of the machine where all is removed; whether this start could be told.
+fn end_fleeting(root: &Root) -> io::Result<bool> {
+    let Ok(boot) = std::fs::read_to_string(BOOT_ID) else {
+        return Ok(false);
+    };
+    let known = root.path().join(BOOT);
+    match std::fs::read_to_string(&known) {
+        Ok(before) if before == boot => return Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    root.scratch(TEMPORARY)?;
+    let from = root.path().join(FLEETING);
+    match std::fs::rename(from, root.path().join(TEMPORARY).join(FLEETING)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Not synced: if it is lost, so was the power, and the next boot id is another one.
+    std::fs::write(known, boot)?;
+    Ok(true)
 }
 
 /// What identifies one version of a blob.

@@ -93,7 +93,11 @@ impl Store for Sqlite {
         let mut writer = self.writer();
         self.cache.commit(turn.events);
         let appended = writer.append(turn);
-        self.cache.committed();
+        let made = writer.take_made();
+        self.cache.committed(match appended {
+            Ok(_) => made,
+            Err(_) => Vec::new(),
+        });
         appended
     }
     fn checkpoint(&self, at: u64, snapshot: &[u8]) -> Result<(), StoreError> {
@@ -115,6 +119,9 @@ impl Store for Sqlite {
     }
     fn page(&self, page: &Page) -> Result<(Vec<Document>, Option<String>), StoreError> {
         self.read(|db| documents::page(db, page))
+    }
+    fn behind(&self, page: &Page, document: &Document) -> String {
+        documents::behind(page, document)
     }
     fn workspaces(&self) -> Result<Vec<Arc<Workspace>>, StoreError> {
         self.read(|db| documents::workspaces(db))

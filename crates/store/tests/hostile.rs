@@ -1,7 +1,7 @@
 //! S3 and what user code may leave in a folder of blobs: links, pipes, names that are no text, trees without an end.
 
 use model::BlobPath;
-use port::{BlobError, BlobInfo, Blobs};
+use port::{BlobError, BlobInfo, Blobs, FLEETING};
 use rustix::fs::{Mode, OFlags};
 use std::{
     collections::BTreeMap,
@@ -171,6 +171,33 @@ fn what_was_being_written_or_removed_is_gone_after_a_restart() {
     let folder = DataFolder::open(&dir.path().join("data")).unwrap();
     let _blobs = Folder::open(&folder).unwrap();
     assert_eq!(fs::read_dir(left).unwrap().count(), 0);
+}
+
+#[test]
+fn fleeting_blobs_outlive_the_process_and_not_the_machine() {
+    let Place { dir, blobs } = Place::new();
+    let names = [format!("{FLEETING}/up/1"), "c/stays".to_owned()];
+    for name in &names {
+        blobs.put(&path(name), b"bytes").unwrap();
+    }
+    drop(blobs);
+    let open = || {
+        let folder = DataFolder::open(&dir.path().join("data")).unwrap();
+        Folder::open(&folder).unwrap()
+    };
+    let there = |blobs: &Folder| names.each_ref().map(|name| blobs.info(&path(name)).is_ok());
+    assert_eq!(there(&open()), [true, true], "the process alone was new");
+    let boot = dir.path().join("data/blobs/.boot");
+    let now = fs::read_to_string(&boot).unwrap();
+    for other in ["another", ""] {
+        fs::write(&boot, other).unwrap();
+        let blobs = open();
+        assert_eq!(there(&blobs), [false, true]);
+        assert_eq!(fs::read_to_string(&boot).unwrap(), now);
+        blobs.put(&path(&names[0]), b"again").unwrap();
+    }
+    fs::remove_file(&boot).unwrap(); // a folder of an older version
+    assert_eq!(there(&open()), [false, true]);
 }
 
 #[test]

@@ -4,12 +4,17 @@
 //! Q2 a scope covers itself and what lies below it, segment by segment and without case;
 //! Q3 a view of an identity never has the digests of its secrets (I9).
 
+pub mod role;
+
+pub use role::{DATA_SCIENTIST, Role};
+
 use crate::{
     arm::{Invalid, link::body},
     names::{did_you_mean, shown},
 };
 use model::Document;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Longest name of an identity or an assignment.
 pub const MAX_NAME: usize = 64;
@@ -19,116 +24,6 @@ pub const MAX_SCOPE: usize = 1024;
 pub const OWNER: &str = "zaffre";
 /// What the name of a person or program begins with whose tokens another issuer has signed.
 pub const OUTSIDE: &str = "oidc:";
-
-/// A built-in role.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Role {
-    /// Azure's name.
-    pub name: &'static str,
-    /// Azure's id of its definition.
-    pub id: &'static str,
-    actions: &'static [&'static str],
-    not_actions: &'static [&'static str],
-}
-
-/// The built-in roles, with Azure's ids and actions. Ours is in addition: an AzureML Compute Operator may read the workspace,
-/// without which no client finds a compute in it.
-pub const ROLES: &[Role] = &[
-    Role {
-        name: "Owner",
-        id: "8e3af657-a8ff-443c-a75c-2fe8c4bcb635",
-        actions: &["*"],
-        not_actions: &[],
-    },
-    Role {
-        name: "Contributor",
-        id: "b24988ac-6180-42a0-ab88-20f7382dd24c",
-        actions: &["*"],
-        not_actions: &[
-            "Microsoft.Authorization/*/delete",
-            "Microsoft.Authorization/*/write",
-            "Microsoft.Authorization/elevateAccess/action",
-        ],
-    },
-    Role {
-        name: "Reader",
-        id: "acdd72a7-3385-48ef-bd42-f606fba81ae7",
-        actions: &["*/read"],
-        not_actions: &[],
-    },
-    Role {
-        name: DATA_SCIENTIST,
-        id: "f6c7c914-8db3-469d-8ca1-694a8f32e121",
-        actions: &[
-            "Microsoft.MachineLearningServices/workspaces/*/read",
-            "Microsoft.MachineLearningServices/workspaces/*/action",
-            "Microsoft.MachineLearningServices/workspaces/*/delete",
-            "Microsoft.MachineLearningServices/workspaces/*/write",
-        ],
-        not_actions: &[
-            "Microsoft.MachineLearningServices/workspaces/delete",
-            "Microsoft.MachineLearningServices/workspaces/write",
-            "Microsoft.MachineLearningServices/workspaces/computes/*/write",
-            "Microsoft.MachineLearningServices/workspaces/computes/*/delete",
-            "Microsoft.MachineLearningServices/workspaces/computes/listKeys/action",
-            "Microsoft.MachineLearningServices/workspaces/listKeys/action",
-        ],
-    },
-    Role {
-        name: "AzureML Compute Operator",
-        id: "e503ece1-11d0-4e8e-8e2c-7a6c3bf38815",
-        actions: &[
-            "Microsoft.MachineLearningServices/workspaces/computes/*",
-            "Microsoft.MachineLearningServices/workspaces/notebooks/vm/*",
-            "Microsoft.MachineLearningServices/workspaces/read",
-        ],
-        not_actions: &[],
-    },
-];
-
-/// What a job may do in its own workspace.
-pub const DATA_SCIENTIST: &str = "AzureML Data Scientist";
-
-impl Role {
-    /// The role of this name, this id, or this resource id of a definition.
-    pub fn find(text: &str) -> Option<&'static Role> {
-        let last = text.rsplit('/').next().unwrap_or(text);
-        ROLES
-            .iter()
-            .find(|r| r.name.eq_ignore_ascii_case(text) || r.id.eq_ignore_ascii_case(last))
-    }
-
-    /// Whether it has the action (Q1).
-    pub fn allows(&self, action: &str) -> bool {
-        let among = |patterns: &[&str]| patterns.iter().any(|p| fits(p, action));
-        among(self.actions) && !among(self.not_actions)
-    }
-}
-
-/// Whether an action fits a pattern (Q1).
-fn fits(pattern: &str, action: &str) -> bool {
-    let (pattern, action) = (pattern.to_ascii_lowercase(), action.to_ascii_lowercase());
-    glob(&pattern, &action) || glob(&pattern.replace("/*/", "/"), &action)
-}
-
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return false;
-    };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else {
-        return rest.is_empty();
-    };
-    for part in middle {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
-}
 
 /// Whether what lies at `resource` lies at or below `scope` (Q2).
 pub fn covers(scope: &str, resource: &str) -> bool {
@@ -279,7 +174,7 @@ pub struct Assignment {
     /// Whose.
     pub principal: String,
     /// Which role.
-    pub role: &'static Role,
+    pub role: Arc<Role>,
     /// Where, and below.
     pub scope: String,
 }
@@ -293,8 +188,8 @@ impl Assignment {
     }
 }
 
-/// Reads what a client sends for an assignment at `scope`.
-pub fn assignment(scope: &str, body: &Value) -> Result<Assignment, Invalid> {
+/// Reads what a client sends for an assignment at `scope`; `custom` are the roles that users have defined.
+pub fn assignment(scope: &str, body: &Value, custom: &[Arc<Role>]) -> Result<Assignment, Invalid> {
     let properties = &body["properties"];
     let text = |field: &str| {
         properties[field].as_str().ok_or_else(|| {
@@ -305,8 +200,9 @@ pub fn assignment(scope: &str, body: &Value) -> Result<Assignment, Invalid> {
         })
     };
     let wanted = text("roleDefinitionId")?;
-    let role = Role::find(wanted).ok_or_else(|| {
-        let names = ROLES.iter().map(|r| r.name);
+    let role = Role::find(wanted, custom).ok_or_else(|| {
+        let known: Vec<Arc<Role>> = role::built_in().iter().chain(custom).cloned().collect();
+        let names = known.iter().map(|r| r.name.as_str());
         let refused = Invalid::validation(
             "/properties/roleDefinitionId",
             format!("role `{}` does not exist", shown(wanted)),
@@ -328,16 +224,32 @@ pub fn assignment(scope: &str, body: &Value) -> Result<Assignment, Invalid> {
         }
         None => check_name("identity", principal)?,
     }
-    check_scope(scope)?;
+    check_scope("/properties/scope", scope)?;
+    if !role.is_assignable(scope) {
+        return Err(Invalid::validation(
+            "/properties/roleDefinitionId",
+            format!(
+                "role `{}` is assignable at {} and below, not at {}",
+                shown(&role.name),
+                role.scopes.join(", "),
+                shown(scope)
+            ),
+        ));
+    }
     Ok(Assignment {
         principal: principal.to_owned(),
         role,
-        scope: format!("/{}", segments(scope).collect::<Vec<_>>().join("/")),
+        scope: plain_scope(scope),
     })
 }
 
-/// Refuses a scope that nothing lies at.
-fn check_scope(scope: &str) -> Result<(), Invalid> {
+/// A scope with one slash before each of its parts.
+fn plain_scope(scope: &str) -> String {
+    format!("/{}", segments(scope).collect::<Vec<_>>().join("/"))
+}
+
+/// Refuses a scope that nothing lies at; `at` is the field that names it.
+fn check_scope(at: &str, scope: &str) -> Result<(), Invalid> {
     const FIXED: [(usize, &str); 4] = [
         (0, "subscriptions"),
         (2, "resourceGroups"),
@@ -354,7 +266,7 @@ fn check_scope(scope: &str) -> Result<(), Invalid> {
         return Ok(());
     }
     Err(Invalid::validation(
-        "/properties/scope",
+        at,
         format!(
             "scope `{}` is neither / nor a subscription, a resource group, a workspace or something in one",
             shown(scope)
@@ -372,10 +284,10 @@ pub fn assignment_document(assignment: &Assignment) -> Value {
 }
 
 /// Reads the document of an assignment.
-pub fn assignment_of(document: &Document) -> Result<Assignment, Invalid> {
+pub fn assignment_of(document: &Document, custom: &[Arc<Role>]) -> Result<Assignment, Invalid> {
     let body = body(document)?;
     let scope = body["properties"]["scope"].as_str().unwrap_or_default();
-    assignment(scope, &body)
+    assignment(scope, &body, custom)
 }
 
 /// What is shown of an assignment.
@@ -401,8 +313,8 @@ pub fn assignment_view(document: &Document, assignment: &Assignment) -> Value {
 mod tests {
     use super::*;
 
-    fn role(name: &str) -> &'static Role {
-        Role::find(name).unwrap()
+    fn role(name: &str) -> Arc<Role> {
+        Role::find(name, &[]).unwrap()
     }
 
     #[test]
@@ -470,7 +382,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Role::find("Janitor"), None);
+        assert_eq!(Role::find("Janitor", &[]), None);
     }
 
     #[test]
@@ -506,7 +418,7 @@ mod tests {
     #[test]
     fn an_assignment_names_what_is_wrong() {
         let body = |role: &str, who: &str| json!({"properties": {"roleDefinitionId": role, "principalId": who}});
-        let wrong = |scope: &str, body: &Value| assignment(scope, body).unwrap_err();
+        let wrong = |scope: &str, body: &Value| assignment(scope, body, &[]).unwrap_err();
         let refused = wrong("/", &body("Raeder", "me"));
         assert_eq!(refused.message, "role `Raeder` does not exist");
         assert!(refused.hint.unwrap().contains("Reader"));
@@ -522,9 +434,9 @@ mod tests {
                 .contains("neither /")
         );
         assert!(wrong("/", &json!({})).message.contains("roleDefinitionId"));
-        let made = assignment("/subscriptions/s/", &body("reader", "oidc:42")).unwrap();
+        let made = assignment("/subscriptions/s/", &body("reader", "oidc:42"), &[]).unwrap();
         assert_eq!(
-            (made.scope.as_str(), made.role.name),
+            (made.scope.as_str(), made.role.name.as_str()),
             ("/subscriptions/s", "Reader")
         );
         assert!(made.lets("OIDC:42", "x/y/read", "/subscriptions/s/resourceGroups/g"));

@@ -56,7 +56,7 @@ impl Shelf {
                 "jobs": {"a": {"type": "command", "componentId": "azureml:prep:1", "inputs": {"n": {"value": "${{parent.inputs.n}}"}}},
                     "b": {"type": "command", "componentId": "azureml:fit:1", "inputs": {"d": {"value": "${{parent.jobs.a.outputs.d}}"}, "lr": {"value": "0.5"}},
                         "outputs": {"m": {"value": "${{parent.outputs.z}}", "type": "literal"}}}}}))
-            .component("par", json!({"type": "parallel", "task": {}}));
+            .component("spark", json!({"type": "spark"}));
         shelf
     }
     fn run(&self, name: &str, body: &Value) -> Result<RunSpec, Invalid> {
@@ -296,8 +296,8 @@ fn what_is_wrong_in_a_pipeline_is_refused_with_its_step() {
             "component none:1 does not exist",
         ),
         (
-            step("componentId", json!("azureml:par:1")),
-            "is parallel, which is not built yet",
+            step("componentId", json!("azureml:spark:1")),
+            "is spark, which is not built yet",
         ),
         (
             step("componentId", json!("azureml:both:1")),
@@ -538,7 +538,10 @@ fn a_component_is_checked_when_it_is_written() {
     for (change, wants) in [
         (json!({"name": "d"}), "name differs from c"),
         (json!({"type": "spark"}), "is spark, which is not built yet"),
-        (json!({"type": "lambda"}), "known are command, pipeline"),
+        (
+            json!({"type": "lambda"}),
+            "known are command, pipeline, parallel",
+        ),
         (json!({"command": "x ${{inputs.m}}"}), "has no input `m`"),
         (
             json!({"inputs": {"n": {"type": "integer", "default": "many"}}}),

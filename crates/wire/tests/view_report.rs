@@ -3,8 +3,8 @@
 mod support;
 
 use model::{
-    Attempt, BatchEvent, BatchSpec, BlobPath, ComputeId, JobId, NodeId, Outcome, Place, Ranges,
-    RunEvent, RunRecord, RunSpec, RunState, TaskId, Tier, Time, Why, Work, Workspace,
+    Attempt, BatchEvent, BatchSpec, BlobPath, ComputeId, JobId, NodeId, Outcome, Part, Place,
+    Ranges, RunEvent, RunRecord, RunSpec, RunState, TaskId, Tier, Time, Why, Work, Workspace,
     batch::{BatchOutput, OnCapacityLoss, Progress},
     report::{Occasion, Writing},
     run::FirstError,
@@ -76,11 +76,14 @@ fn batch() -> RunRecord {
     run(Work::Batch(Box::new(BatchSpec {
         input: path("in/x"),
         input_is_folder: true,
+        input_from: None,
         mini_batch_size: 2,
         workers_per_node: 2,
         max_retries: 3,
         timeout: model::Millis::secs(30),
         error_threshold: -1,
+        mini_batch_error_threshold: -1,
+        allowed_failed_percent: 100,
         output: BatchOutput::AppendRow {
             file: "predictions.csv".into(),
         },
@@ -241,6 +244,53 @@ fn a_run_that_was_given_up_says_why_and_what_to_do() {
     assert!(
         text.contains("(PreemptionError)") && text.contains("--resume-from j`"),
         "{text}"
+    );
+}
+
+#[test]
+fn a_parallel_step_has_them_under_its_own_name_and_its_pipeline_says_when_it_ends() {
+    let mut run = batch();
+    let part = |reused_from| {
+        Some(Box::new(Part {
+            parent: JobId::new(job().workspace(), "p"),
+            key: "score".into(),
+            fingerprint: None,
+            reused_from,
+            metric: None,
+            parameters: BTreeMap::new(),
+        }))
+    };
+    Arc::make_mut(&mut run.spec).part = part(None);
+    if let Some(progress) = &mut run.progress {
+        progress.short = 4;
+    }
+    let ended = RunEvent::Finished {
+        outcome: Outcome::Completed,
+    };
+    let said = told(&run, Occasion::Run(&ended));
+    let files: Vec<&str> = said.iter().map(|(file, _)| file.as_str()).collect();
+    assert_eq!(
+        files,
+        [
+            "p/logs/azureml/executionlogs.txt",
+            "j/logs/job_progress_overview.txt",
+            "j/logs/job_progress_overview.txt",
+            "j/logs/job_result.txt",
+        ]
+    );
+    assert!(
+        said[0].1.ends_with("score: run j is completed\n"),
+        "{}",
+        said[0].1
+    );
+    let short = "mini batches with fewer rows than items: 4\n";
+    assert!(said[3].1.contains(short), "{}", said[3].1);
+
+    Arc::make_mut(&mut run.spec).part = part(Some(JobId::new(job().workspace(), "before")));
+    assert_eq!(
+        told(&run, Occasion::Run(&ended)).len(),
+        1,
+        "it has done nothing itself"
     );
 }
 

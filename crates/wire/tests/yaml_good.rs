@@ -656,3 +656,120 @@ fn warnings_point_at_their_line() {
         ["f.yml:7:19: output_file_name has no effect with output_action summary_only"]
     );
 }
+
+const PARALLEL: &str = "\
+inputs: {rows: {type: uri_folder}, label: {type: string, default: a}}
+outputs: {scores: {type: uri_file}}
+input_data: ${{inputs.rows}}
+mini_batch_size: '10'
+error_threshold: 5
+max_concurrency_per_instance: 2
+logging_level: debug
+retry_settings: {max_retries: 1, timeout: 30}
+resources: {instance_count: 2}
+task:
+  type: run_function
+  code: ./src
+  entry_script: ./score.py
+  environment: azureml:e:1
+  program_arguments: --label ${{inputs.label}}
+  append_row_to: ${{outputs.scores}}
+";
+
+#[test]
+fn a_parallel_component_becomes_the_spec_of_the_sdk() {
+    let text =
+        format!("name: score\nversion: 2\ntype: parallel\nis_deterministic: true\n{PARALLEL}");
+    let mut options = options(Some(Kind::Component));
+    let mut draft = load(text.as_bytes(), "f.yml", &options).unwrap();
+    assert_eq!(draft.kind, Kind::Component);
+    let code = draft.locals.iter().map(|l| l.pointer.as_str());
+    assert_eq!(
+        code.collect::<Vec<_>>(),
+        ["/properties/componentSpec/task/code"]
+    );
+    draft.expand(&model::Workspace::new("S", "G", "W"));
+    let spec = &draft.body["properties"]["componentSpec"];
+    assert_eq!(
+        *spec,
+        json!({
+            "name": "score", "version": "2", "type": "parallel", "is_deterministic": true,
+            "inputs": {"rows": {"type": "uri_folder"}, "label": {"type": "string", "default": "a"}},
+            "outputs": {"scores": {"type": "uri_file"}},
+            "input_data": "${{inputs.rows}}", "mini_batch_size": "10", "error_threshold": 5,
+            "max_concurrency_per_instance": 2, "logging_level": "DEBUG",
+            "retry_settings": {"max_retries": 1, "timeout": 30},
+            "task": {"type": "run_function", "entry_script": "score.py", "environment": id("environments/e/versions/1"),
+                "program_arguments": "--label ${{inputs.label}}", "append_row_to": "${{outputs.scores}}"},
+            "resources": {"instance_count": 2},
+        })
+    );
+    let shown = render(&draft);
+    options.hint = Some(draft.kind);
+    let again = load(shown.as_bytes(), "effective", &options).unwrap();
+    assert_eq!(again.effective, draft.effective, "{shown}");
+}
+
+#[test]
+fn a_step_with_its_own_task_is_a_component_and_a_step() {
+    let text = "type: pipeline\ncompute: azureml:cpu\ninputs: {data: {type: uri_file, path: ./src}, size: 3}\njobs:\n  score:\n    type: parallel\n    inputs: {rows: \"${{parent.inputs.data}}\", label: 7}\n    outputs: {scores: {type: uri_file}}\n    input_data: ${{inputs.rows}}\n    mini_batch_size: ${{parent.inputs.size}}\n    max_concurrency_per_instance: 2\n    resources: {instance_count: 2}\n    environment_variables: {A: b}\n    task: {type: run_function, code: ./src, entry_script: score.py, environment: azureml:e:1}\n";
+    let draft = good(text);
+    let step = &draft.body["properties"]["jobs"]["score"];
+    assert_eq!(step["type"], "parallel");
+    assert_eq!(
+        step["mini_batch_size"], "${{parent.inputs.size}}",
+        "only the pipeline knows it"
+    );
+    assert_eq!(step["resources"], json!({"instance_count": 2}));
+    assert_eq!(step["environment_variables"], json!({"A": "b"}));
+    let component = &step["component"];
+    assert_eq!(
+        component["inputs"],
+        json!({"rows": {"type": "uri_file"}, "label": {"type": "string"}})
+    );
+    assert_eq!(
+        (
+            &component["max_concurrency_per_instance"],
+            &component["mini_batch_size"]
+        ),
+        (&json!(2), &Value::Null)
+    );
+    let code = draft.locals.iter().map(|l| l.pointer.as_str());
+    assert!(
+        code.into_iter()
+            .any(|at| at == "/properties/jobs/score/component/task/code")
+    );
+}
+
+#[test]
+fn tables_are_named_as_what_does_not_run() {
+    for (from, to, what) in [
+        (
+            "'10'",
+            "10kb",
+            "mini_batch_size: 10kb (an amount of tabular data",
+        ),
+        (
+            "rows: {type: uri_folder}",
+            "rows: {type: mltable}",
+            "input_data: rows is an mltable",
+        ),
+        (
+            "error_threshold: 5",
+            "partition_keys: [a]",
+            "partition_keys (partitions of a table)",
+        ),
+    ] {
+        let text = format!(
+            "name: score\ntype: parallel\n{}",
+            PARALLEL.replace(from, to)
+        );
+        let options = options(Some(Kind::Component));
+        let draft = load(text.as_bytes(), "f.yml", &options).unwrap();
+        assert!(
+            draft.unsupported.iter().any(|f| f.starts_with(what)),
+            "{:?}",
+            draft.unsupported
+        );
+    }
+}

@@ -48,7 +48,7 @@ impl Client {
     pub async fn connect(globals: &Globals) -> Result<Client, Failure> {
         let mut found = locate::server(globals)?;
         if let Some(account) = found.account.take() {
-            found.token = account.token(&crate::home::Home::find()?).await?;
+            found.token = account.access(&crate::home::Home::find()?).await?.token;
         }
         let scope = locate::scope(globals)?;
         Client::new(&found, scope)

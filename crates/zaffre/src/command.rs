@@ -12,6 +12,7 @@ pub mod job;
 pub mod kubeconfig;
 pub mod online;
 pub mod place;
+mod role;
 pub mod sign_in;
 pub mod stream;
 pub mod validate;

@@ -463,6 +463,11 @@ fn job(arm: &Value) -> Map<String, Value> {
         };
         put(&mut out, key, value);
     }
+    if out.contains_key("parallel") {
+        // a step; the document calls it a command, since clients know no such type of job
+        put(&mut out, "type", json!("parallel"));
+        out.shift_remove("command");
+    }
     out
 }
 

@@ -39,6 +39,8 @@ fn kinds(kind: &str) -> &'static [Kind] {
             Kind::SynapseSpark,
         ],
         "job" => &[Kind::CommandJob],
+        "pipeline" => &[Kind::PipelineJob],
+        "component" => &[Kind::Component],
         "model" => &[Kind::Model],
         "environment" => &[Kind::Environment],
         "data" => &[Kind::Data],

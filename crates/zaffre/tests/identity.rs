@@ -455,3 +455,126 @@ fn tokens_of_another_issuer_are_taken_when_it_is_named() {
         server.stop();
     }
 }
+
+/// As `az role definition create` takes it, with the fields of Azure's guide.
+const SUBMITTER: &str = r#"{
+  "Name": "Submitter",
+  "IsCustom": true,
+  "Description": "runs jobs, and deletes nothing",
+  "Actions": ["Microsoft.MachineLearningServices/workspaces/*"],
+  "NotActions": ["Microsoft.MachineLearningServices/workspaces/*/delete"],
+  "DataActions": [],
+  "NotDataActions": [],
+  "AssignableScopes": ["/subscriptions/00000000-0000-0000-0000-000000000000"]
+}"#;
+
+#[test]
+fn a_role_is_defined_by_a_file_of_azures_and_held() {
+    let server = Server::start();
+    support::write(&server.folder, "role.json", SUBMITTER);
+    fn definition<'a>(args: &[&'a str]) -> Vec<&'a str> {
+        [&["role", "definition"], args].concat()
+    }
+    let made = server.ok(&definition(&[
+        "create",
+        "--role-definition",
+        "@role.json",
+        "-o",
+        "json",
+    ]));
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(
+        (&made["roleName"], &made["roleType"]),
+        (&"Submitter".into(), &"CustomRole".into())
+    );
+    let again = server.run(&definition(&["create", "--role-definition", "role.json"]));
+    assert_eq!(again.status.code(), Some(2));
+    assert!(
+        text(&again.stderr).contains("role Submitter exists"),
+        "{again:?}"
+    );
+
+    let secret = identity(&server, "ann", "Submitter");
+    fs::write(server.folder.join("secret"), secret).unwrap();
+    let me = |args: &[&str]| other(&server, "ann", args);
+    ok(me(&[
+        "login",
+        "--server",
+        &server.url,
+        "-u",
+        "ann",
+        "--secret-file",
+        "secret",
+    ]));
+    let cluster = [
+        "compute",
+        "create",
+        "-n",
+        "c01",
+        "--type",
+        "amlcompute",
+        "-o",
+        "none",
+    ];
+    let delete = ["compute", "delete", "-n", "c01", "-y"];
+    ok(me(&cluster));
+    let denied = run(me(&delete));
+    assert!(
+        text(&denied.stderr).contains("does not have authorization"),
+        "{denied:?}"
+    );
+
+    // What is listed is a file that can be changed and sent back, by its id.
+    let listed = server.ok(&definition(&["list", "-n", "Submitter", "-o", "json"]));
+    let mut listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let one = &mut listed[0];
+    one["roleName"] = "Submitter and cleaner".into();
+    one["permissions"][0]["notActions"] = serde_json::json!([]);
+    support::write(&server.folder, "changed.json", &one.to_string());
+    let args = definition(&["update", "--role-definition", "changed.json"]);
+    assert_eq!(server.value(&args, "name"), made["name"].as_str().unwrap());
+    ok(me(&delete));
+
+    let names =
+        |args: &[&str]| server.value(&definition(&[&["list"], args].concat()), "[].roleName");
+    assert_eq!(names(&["--custom-role-only"]), "Submitter and cleaner");
+    assert_eq!(names(&[]).lines().count(), 6);
+    let held = server.run(&definition(&["delete", "-n", "Submitter and cleaner"]));
+    assert!(text(&held.stderr).contains("is held by ann"), "{held:?}");
+    server.ok(&["role", "assignment", "delete", "--assignee", "ann"]);
+    server.ok(&definition(&["delete", "-n", "Submitter and cleaner"]));
+    assert_eq!(names(&["--custom-role-only"]), "");
+    let missing = server.run(&definition(&["delete", "-n", "Submitter and cleaner"]));
+    assert_eq!(missing.status.code(), Some(3));
+    server.stop();
+}
+
+#[test]
+fn an_endpoint_says_what_its_callers_show() {
+    let server = Server::start();
+    for mode in ["key", "aml_token", "aad_token"] {
+        let name = format!("by-{}", mode.replace('_', "-"));
+        let args = [
+            "online-endpoint",
+            "create",
+            "-n",
+            &name,
+            "--auth-mode",
+            mode,
+            "-o",
+            "none",
+        ];
+        server.ok(&args);
+    }
+    let credentials = |name| ["online-endpoint", "get-credentials", "-n", name];
+    assert_eq!(server.value(&credentials("by-key"), "primaryKey").len(), 32);
+    let token = server.value(&credentials("by-aml-token"), "accessToken");
+    assert_eq!(token.split('.').count(), 3, "{token}");
+    let refused = server.run(&credentials("by-aad-token"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("get-access-token"),
+        "{refused:?}"
+    );
+    server.stop();
+}

@@ -11,6 +11,7 @@ use std::{
 use support::{
     Server,
     kubectl::{self, Kubectl},
+    plain::WS,
     repository, shared, signal,
     transcript::{self, copy},
 };
@@ -237,4 +238,103 @@ fn without_the_token_nothing_is_said() {
         "{text}"
     );
     server.stop();
+}
+
+/// kubectl asks for a token with the account that its configuration was written for, and the roles of that account decide.
+#[test]
+fn a_signed_in_account_uses_kubectl_as_its_roles_allow() {
+    for kubectl in kubectl::all("kubectl with an account") {
+        let server = prepared("none");
+        let secret = server.value(&["identity", "create", "-n", "ann"], "secret");
+        fs::write(server.folder.join("secret"), secret).unwrap();
+        let role = |role: &str, scope: &str| {
+            let args = [
+                "role",
+                "assignment",
+                "create",
+                "--assignee",
+                "ann",
+                "--role",
+                role,
+                "--scope",
+                scope,
+                "-o",
+                "none",
+            ];
+            server.ok(&args);
+        };
+        let as_ann = |args: &[&str]| {
+            let mut command = server.command(args);
+            command
+                .env("ZAFFRE_HOME", server.folder.join("ann"))
+                .env_remove("ZAFFRE_TOKEN")
+                .env_remove("ZAFFRE_SERVER");
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{args:?}: {output:?}");
+        };
+        role("Contributor", WS);
+        as_ann(&[
+            "login",
+            "--server",
+            &server.url,
+            "-u",
+            "ann",
+            "--secret-file",
+            "secret",
+        ]);
+        as_ann(&["kubeconfig", "-f", "ann.config"]);
+        let config = fs::read_to_string(server.folder.join("ann.config")).unwrap();
+        assert!(!config.contains("token:"), "{config}");
+        let run = |args: &[&str]| {
+            let mut command = kubectl.command(&server);
+            // What was written is enough: kubectl gives its own environment to the program that it asks.
+            command
+                .args(args)
+                .env("KUBECONFIG", server.folder.join("ann.config"))
+                .env_remove("ZAFFRE_HOME");
+            let output = command.output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (
+                output.status.success(),
+                text(&output.stdout) + &text(&output.stderr),
+            )
+        };
+        let forbidden = |args: &[&str]| {
+            let (good, said) = run(args);
+            assert!(!good && said.contains("Forbidden"), "{args:?}: {said}");
+        };
+        let good = |args: &[&str]| {
+            let (good, said) = run(args);
+            assert!(good, "{args:?}: {said}");
+            said
+        };
+        let may_not = |verb: &str| {
+            let said = run(&["auth", "can-i", verb, "instancetypes"]).1;
+            said.lines()
+                .any(|line| line == "no" || line.starts_with("no - "))
+        };
+        let apply = ["apply", "-f", "my_instance_type.yaml"];
+        // Types are the server's, and no role of a workspace reaches them; what is served may be asked.
+        good(&["version"]);
+        good(&["api-resources"]);
+        forbidden(&["get", "instancetypes"]);
+        assert!(may_not("get"));
+        role("Reader", "/");
+        good(&["get", "instancetypes"]);
+        forbidden(&apply);
+        assert!(may_not("create"));
+        role("Contributor", "/");
+        good(&apply);
+        assert!(good(&["auth", "can-i", "create", "instancetypes"]).contains("yes"));
+        good(&["delete", "instancetype", "myinstancetypename"]);
+        // A secret that was replaced gets no token, and the reason reaches the person.
+        server.ok(&["identity", "rotate", "-n", "ann", "-o", "none"]);
+        let (good, said) = run(&["get", "instancetypes"]);
+        assert!(
+            !good && said.contains("must be logged in")
+                || said.contains("there is no identity with"),
+            "{said}"
+        );
+        server.stop();
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
 use support::{
     Server,
-    peer::{self, Storage},
+    peer::{self, Peer},
     plain::{Plain, WS},
     python, repository, write,
 };
@@ -335,21 +335,24 @@ fn an_output_goes_to_an_attached_folder_and_is_read_from_there() {
 #[test]
 fn an_output_goes_to_a_storage_of_azures_kind_and_its_key_is_nowhere() {
     let server = Server::start();
-    let Some(storage) = Storage::start(&server.folder) else {
+    let Some(program) = peer::program() else {
         return server.stop();
     };
+    let storage = Peer::start(&program, &server.folder);
+    let place = storage.url.trim_start_matches("http://");
+    let account = format!("{place}/{}", peer::ACCOUNT);
     with_cluster(&server);
     let store = format!(
         "$schema: https://azuremlschemas.azureedge.net/latest/azureBlob.schema.json\nname: away\ntype: azure_blob\n\
          account_name: {}\ncontainer_name: rows\nprotocol: http\ncredentials: {{account_key: {}}}\n",
-        storage.account,
+        account,
         peer::KEY
     );
     write(&server.folder, "away.yml", &store);
     server.ok(&["datastore", "create", "-f", "away.yml", "-o", "none"]);
     let python = |script: &str| {
         let output = Command::new(python::python())
-            .args(["-c", script, &storage.account, peer::KEY])
+            .args(["-c", script, &account, peer::KEY])
             .env("NO_PROXY", "*")
             .output()
             .unwrap();

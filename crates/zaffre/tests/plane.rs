@@ -5,7 +5,7 @@
 mod support;
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
-use support::{Server, venv};
+use support::{Server, peer, venv};
 
 /// What the clients are. `mlflow-skinny` is MLflow without what it needs to serve.
 const REQUIREMENTS: [&str; 2] = ["mlflow-skinny==3.17.2", "azure-storage-blob==12.31.1"];
@@ -104,6 +104,54 @@ fn plain_mlflow_in_a_job_needs_nothing_but_what_is_injected() {
     server.stop();
 }
 
+/// What `autolog` needs beside MLflow.
+const LEARNING: &str = "\
+name: learning
+dependencies:
+  - python=3.11
+  - pip: [mlflow-skinny==3.17.2, scikit-learn, skops, pandas]
+";
+
+#[test]
+fn what_mlflow_logs_by_itself_is_there_and_what_is_not_offered_breaks_no_job() {
+    let server = with_cluster();
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("src/autolog.py", include_str!("plane/autolog.py"));
+    write("conda.yml", LEARNING);
+    let job = TRAIN
+        .replace("train.py ${{outputs.got}}", "autolog.py")
+        .replace("outputs:\n  got: {type: uri_folder}\n", "");
+    write("job.yml", &job);
+    server.ok(&["job", "create", "-f", "job.yml", "-n", "auto", "-o", "none"]);
+    let output = server.run(&["job", "stream", "-n", "auto"]);
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    let status = server.value(&["job", "show", "-n", "auto"], "status");
+    assert_eq!(status, "Completed", "{log}\n{}", server.log());
+    for line in [
+        "refused api/2.0/mlflow/traces",
+        "refused prompts",
+        "refused api/2.0/mlflow/webhooks",
+        "all is well",
+    ] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    // What nobody asked for by name.
+    let shown = server.ok(&["job", "show", "-n", "auto", "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["parameters"]["max_iter"], "200", "{shown}");
+    assert_eq!(shown["tags"]["estimator_name"], "LogisticRegression");
+    assert!(
+        shown["metrics"]["training_accuracy_score"]
+            .as_f64()
+            .unwrap()
+            > 0.9,
+        "{shown}"
+    );
+    let model = server.value(&["model", "show", "-n", "iris", "-v", "1"], "type");
+    assert_eq!(model, "mlflow_model");
+    server.stop();
+}
+
 /// Every file below a folder, relative to it.
 fn walk(folder: &std::path::Path) -> Vec<String> {
     let mut out = Vec::new();
@@ -175,88 +223,9 @@ const DIFFERENT: &[&str] = &[
     "range of nothing",
     // Azure's own code is Md5Mismatch, as here; the peer has another.
     "wrong md5",
+    // Here the source is signed, there the request is: the peer has another code for each (tests/blobs.rs compares the first).
+    "copy of nothing",
 ];
-/// The peer, by name and version: the newest that runs on every Node that we build with.
-const PEER: &str = "azurite@3.35.0";
-/// The account that every copy of the peer has, and its published key.
-const PEER_ACCOUNT: &str = "devstoreaccount1";
-const PEER_KEY: &str =
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-/// The peer's program, installed once per target folder; nothing where there is no npm or no index.
-fn peer() -> Option<PathBuf> {
-    if let Some(program) = std::env::var_os("ZAFFRE_AZURITE") {
-        return Some(program.into());
-    }
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("azurite-3.35.0");
-    let program = folder.join("node_modules/.bin/azurite-blob");
-    if program.exists() {
-        return Some(program);
-    }
-    let fresh = folder.with_extension(format!("fresh.{}", std::process::id()));
-    fs::create_dir_all(&fresh).unwrap();
-    let installed = Command::new("npm")
-        .args(["install", "--no-fund", "--no-audit", "--silent", PEER])
-        .current_dir(&fresh)
-        .output();
-    let why = match installed {
-        Ok(output) if output.status.success() => {
-            if fs::rename(&fresh, &folder).is_err() {
-                fs::remove_dir_all(&fresh).unwrap();
-            }
-            return Some(program);
-        }
-        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
-        Err(error) => error.to_string(),
-    };
-    fs::remove_dir_all(&fresh).unwrap();
-    // Past the capture of the test harness: what was left out is part of the result.
-    let line = format!("SKIPPED the comparison with {PEER}: npm cannot install it: {why}\n");
-    std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
-    None
-}
-
-/// A running peer; gone with the value.
-struct Peer {
-    child: std::process::Child,
-    url: String,
-}
-
-impl Peer {
-    fn start(program: &std::path::Path, folder: &std::path::Path) -> Peer {
-        let mut child = Command::new(program)
-            .args(["--blobHost", "127.0.0.1", "--blobPort", "0"])
-            .args([
-                "--inMemoryPersistence",
-                "--skipApiVersionCheck",
-                "--disableTelemetry",
-                "--silent",
-            ])
-            .current_dir(folder)
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let out = std::io::BufReader::new(child.stdout.take().unwrap());
-        let listening = "successfully listens on ";
-        let line = std::io::BufRead::lines(out)
-            .map(Result::unwrap)
-            .find(|line| line.contains(listening))
-            .expect("the peer says where it listens");
-        let at = line.find(listening).unwrap() + listening.len();
-        let url = line[at..].trim().to_owned();
-        Peer { child, url }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
 fn blob_calls(args: &[&str]) -> Vec<serde_json::Value> {
     let output = Command::new(python())
         .args(["-c", include_str!("plane/blobs.py")])
@@ -321,13 +290,13 @@ fn the_blob_client_of_azure_finds_here_what_it_finds_at_the_peer() {
     assert_eq!(said("wrong md5")["status"], 400);
     assert_eq!(said("wrong md5 leaves nothing")["status"], 404);
     assert_eq!(said("pages")["names"], said("list")["names"]);
-    let Some(program) = peer() else {
+    let Some(program) = peer::program() else {
         server.stop();
         return;
     };
-    let peer = Peer::start(&program, &server.folder);
-    let account = format!("{}/{PEER_ACCOUNT}", peer.url);
-    let theirs = blob_calls(&["key", &account, PEER_ACCOUNT, PEER_KEY, MIB]);
+    let other = peer::Peer::start(&program, &server.folder);
+    let account = format!("{}/{}", other.url, peer::ACCOUNT);
+    let theirs = blob_calls(&["key", &account, peer::ACCOUNT, peer::KEY, MIB]);
     assert_eq!(ours.len(), theirs.len());
     for (ours, theirs) in ours.iter().zip(&theirs) {
         let what = theirs["what"].as_str().unwrap();
@@ -335,7 +304,7 @@ fn the_blob_client_of_azure_finds_here_what_it_finds_at_the_peer() {
             assert_eq!(ours, theirs, "ours on the left, the peer's on the right");
         }
     }
-    drop(peer);
+    drop(other);
     server.stop();
 }
 

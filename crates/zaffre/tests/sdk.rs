@@ -144,6 +144,11 @@ fn workspaces_datastores_computes_and_endpoints_have_their_classes() {
 }
 
 #[test]
+fn parallel_steps_written_with_the_sdk_count_every_file_once() {
+    program("parallel.py", &[], &[]);
+}
+
+#[test]
 fn outputs_with_a_name_become_assets_of_the_sdk() {
     program("outputs.py", &[], &[]);
 }

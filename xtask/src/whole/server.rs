@@ -36,8 +36,8 @@ pub struct Server {
     exe: PathBuf,
     pub folder: PathBuf,
     child: Child,
-    port: u16,
-    token: String,
+    pub port: u16,
+    pub token: String,
     line: Option<BufReader<TcpStream>>,
     /// Header lines sent with each request, each with its line end.
     pub header: String,
@@ -180,33 +180,7 @@ impl Server {
 
     /// The server, its agents and all below them.
     pub fn tree(&self) -> Result<BTreeSet<u32>> {
-        let mark = self.folder.to_string_lossy().into_owned();
-        let mut tree = BTreeSet::from([self.child.id()]);
-        let mut parents = Vec::new();
-        for entry in fs::read_dir("/proc")?.flatten() {
-            let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            if String::from_utf8_lossy(&line).contains(&mark) {
-                tree.insert(pid);
-            }
-            if let Some(parent) = stat(pid).get(1) {
-                parents.push((pid, *parent));
-            }
-        }
-        loop {
-            let before = tree.len();
-            for (pid, parent) in &parents {
-                if tree.contains(parent) {
-                    tree.insert(*pid);
-                }
-            }
-            if tree.len() == before {
-                return Ok(tree);
-            }
-        }
+        tree(self.child.id(), Some(&self.folder))
     }
 
     /// The Python workers.
@@ -220,9 +194,7 @@ impl Server {
 
     /// CPU seconds of all of them so far, the ended ones that were waited for included. User and system time.
     pub fn cpu(&self) -> Result<f64> {
-        let ticks = |pid: &u32| -> u32 { stat(*pid).get(11..15).unwrap_or_default().iter().sum() };
-        let all: u32 = self.tree()?.iter().map(ticks).sum();
-        Ok(f64::from(all) / TICKS_PER_SECOND)
+        cpu(&self.tree()?)
     }
 
     /// Resident memory of the server, in MB.
@@ -279,6 +251,45 @@ fn spawn(exe: &Path, folder: &Path) -> Result<(Child, u16)> {
         );
     };
     Ok((child, port))
+}
+
+/// A process and all below it; with `mark`, also those whose command line names that folder.
+pub fn tree(root: u32, mark: Option<&Path>) -> Result<BTreeSet<u32>> {
+    let mark = mark.map(|folder| folder.to_string_lossy().into_owned());
+    let mut tree = BTreeSet::from([root]);
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        if mark.as_ref().is_some_and(|mark| line.contains(mark)) {
+            tree.insert(pid);
+        }
+        if let Some(parent) = stat(pid).get(1) {
+            parents.push((pid, *parent));
+        }
+    }
+    loop {
+        let before = tree.len();
+        for (pid, parent) in &parents {
+            if tree.contains(parent) {
+                tree.insert(*pid);
+            }
+        }
+        if tree.len() == before {
+            return Ok(tree);
+        }
+    }
+}
+
+/// CPU seconds of these processes so far, user and system time, with the ended ones that they waited for.
+pub fn cpu(tree: &BTreeSet<u32>) -> Result<f64> {
+    let ticks = |pid: &u32| -> u32 { stat(*pid).get(11..15).unwrap_or_default().iter().sum() };
+    let all: u32 = tree.iter().map(ticks).sum();
+    Ok(f64::from(all) / TICKS_PER_SECOND)
 }
 
 /// Whether the server closed a connection while nothing was asked.

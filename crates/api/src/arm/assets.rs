@@ -4,9 +4,9 @@
 //! V2 a container is what its versions make it; a document of its own only says description, tags and whether it is archived.
 
 use axum::http::StatusCode;
-use model::{Declared, DocKey, Document, Kind};
+use model::{Declared, DocKey, Document, Kind, Name};
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 use wire::{
     arm::{field::Field, link::Links},
     places::Place,
@@ -25,6 +25,8 @@ use crate::{
 
 /// Versions read at once when a container is made of them.
 const STEP: usize = 1000;
+/// Documents read at once for a list of containers, at least.
+const MIN_STEP: usize = 16;
 
 /// The kind that the collection of the path names.
 fn kind(call: &Call) -> Result<Kind, Problem> {
@@ -65,6 +67,7 @@ fn word(kind: Kind) -> &'static str {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked
         | Kind::Quota => "asset",
     }
@@ -271,88 +274,132 @@ pub(crate) fn containers(api: &Arc<Api>, call: &Call) -> Answer {
     let kind = kind(call)?;
     let workspace = call.workspace(api)?;
     let wanted = paging::Wanted::of(call)?;
-    let listed = Listed::of(call);
     let mut page = page(&workspace, kind, None, false);
     page.after = wanted.after.clone();
-    let (mut items, mut group, mut scanned) = (Vec::new(), Vec::<Document>::new(), 0);
-    let next = loop {
-        page.limit = STEP;
+    let mut groups = Groups {
+        api,
+        listed: Listed::of(call),
+        items: Vec::new(),
+        versions: Vec::new(),
+        own: HashMap::new(),
+        from: None,
+    };
+    let mut scanned = 0;
+    let next = 'pages: loop {
+        // Often one version each, and one more shows that the last of them is whole.
+        let missing = wanted.limit.saturating_sub(groups.items.len()) + 1;
+        page.limit = missing.clamp(MIN_STEP, STEP);
         let (documents, more) = api.control.page(&page)?;
-        scanned += documents.len();
-        let (mut taken, mut full) = (0, false);
         for document in documents {
-            let Some((name, _)) = document.key.path.as_str().split_once('/') else {
-                taken += 1; // the document of a container itself
-                continue;
-            };
-            let same = group
-                .first()
-                .is_some_and(|g| name_of(g).eq_ignore_ascii_case(name));
-            if !same && !group.is_empty() {
-                add(
-                    api,
-                    &workspace,
-                    listed,
-                    &mut items,
-                    std::mem::take(&mut group),
-                )?;
-                if items.len() >= wanted.limit || scanned >= paging::MAX_SCAN {
-                    full = true;
-                    break;
-                }
+            scanned += 1;
+            let ended = groups.end_before(&document)?;
+            if let Some(last) =
+                ended.filter(|_| groups.items.len() >= wanted.limit || scanned > paging::MAX_SCAN)
+            {
+                break 'pages Some(api.control.behind(&page, &last));
             }
-            taken += 1;
-            group.push(document);
-        }
-        if full {
-            // The token of the place before the container that was not taken.
-            page.limit = taken;
-            break if taken == 0 {
-                page.after.clone()
-            } else {
-                api.control.page(&page)?.1
-            };
+            groups.take(&document)?;
+            if groups.items.len() >= wanted.limit {
+                break 'pages Some(api.control.behind(&page, &document));
+            }
         }
         match more {
             Some(more) => page.after = Some(more),
             None => {
-                add(api, &workspace, listed, &mut items, group)?;
+                groups.end()?;
                 break None;
             }
         }
     };
     Ok(reply::ok(&paging::body(
         call,
-        items,
+        groups.items,
         next.filter(|_| wanted.top.is_none()),
     )))
+}
+
+/// Documents in the order of their paths, one after the other, as the containers that they make. Those of one name follow each
+/// other; the document of the container itself stands before them, with others in between (`a`, `a-b/1`, `a/1`).
+struct Groups<'a> {
+    api: &'a Api,
+    listed: Listed,
+    items: Vec<Value>,
+    versions: Vec<Document>,
+    /// Documents of containers whose versions have not come yet.
+    own: HashMap<Name, Document>,
+    /// The first path that was seen, lower-cased: a container's document from there on is in `own`.
+    from: Option<String>,
+}
+
+impl Groups<'_> {
+    /// Shows the container whose versions came last unless `next` is one of them; returns the last of them.
+    fn end_before(&mut self, next: &Document) -> Result<Option<Document>, Problem> {
+        let goes_on = self.versions.first().is_some_and(|first| {
+            next.key.path.as_str().contains('/')
+                && name_of(first).eq_ignore_ascii_case(name_of(next))
+        });
+        if goes_on { Ok(None) } else { self.end() }
+    }
+
+    /// Takes the next document. A container without versions is shown at once.
+    fn take(&mut self, document: &Document) -> Result<(), Problem> {
+        let path = document.key.path.as_str();
+        if self.from.is_none() {
+            self.from = Some(path.to_ascii_lowercase());
+        }
+        if path.contains('/') {
+            self.versions.push(document.clone());
+        } else if self.is_empty(document)? {
+            self.show(Container {
+                own: Some(document.clone()),
+                versions: Vec::new(),
+            })?;
+        } else {
+            self.own.insert(document.key.path.clone(), document.clone());
+        }
+        Ok(())
+    }
+
+    /// Shows the container whose versions were taken last; returns the last of them.
+    fn end(&mut self) -> Result<Option<Document>, Problem> {
+        let versions = std::mem::take(&mut self.versions);
+        let (Some(first), Some(last)) = (versions.first(), versions.last().cloned()) else {
+            return Ok(None);
+        };
+        let name = name_of(first);
+        let key = DocKey::new(&first.key.workspace, first.key.kind, name);
+        let was_seen = self
+            .from
+            .as_ref()
+            .is_some_and(|from| name.to_ascii_lowercase() >= *from);
+        let own = if was_seen {
+            self.own.remove(&key.path)
+        } else {
+            self.api.control.get(&key)?
+        };
+        self.show(Container { own, versions })?;
+        Ok(Some(last))
+    }
+
+    fn is_empty(&self, own: &Document) -> Result<bool, Problem> {
+        let key = &own.key;
+        let mut below = page(&key.workspace, key.kind, Some(key.path.as_str()), false);
+        below.limit = 1;
+        Ok(self.api.control.page(&below)?.0.is_empty())
+    }
+
+    fn show(&mut self, container: Container) -> Result<(), Problem> {
+        let view = show::container(&container)?;
+        if self.listed.shows(archived(&view)) {
+            self.items.push(view);
+        }
+        Ok(())
+    }
 }
 
 fn name_of(document: &Document) -> &str {
     let path = document.key.path.as_str();
     path.split_once('/').map_or(path, |(name, _)| name)
-}
-
-fn add(
-    api: &Api,
-    workspace: &Arc<model::Workspace>,
-    listed: Listed,
-    items: &mut Vec<Value>,
-    versions: Vec<Document>,
-) -> Result<(), Problem> {
-    let Some(first) = versions.first() else {
-        return Ok(());
-    };
-    let key = DocKey::new(workspace, first.key.kind, name_of(first));
-    let container = Container {
-        own: api.control.get(&key)?,
-        versions,
-    };
-    let view = show::container(&container)?;
-    if listed.shows(archived(&view)) {
-        items.push(view);
-    }
-    Ok(())
 }
 
 /// POST startPendingUpload: a fresh container and a signature for it.

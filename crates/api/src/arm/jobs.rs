@@ -61,9 +61,7 @@ pub(crate) fn find(api: &Api, key: &DocKey) -> Result<Found, Problem> {
     let (document, child) = found.ok_or_else(|| missing(key))?;
     let id = JobId::new(&document.key.workspace, document.key.path.clone());
     let run = api.control.run(&id)?.map(|run| live(api, run));
-    let batch = run
-        .as_ref()
-        .is_some_and(|r| matches!(r.spec.work, Work::Batch(_)));
+    let batch = run.as_ref().is_some_and(|r| r.is_batch_job());
     if child && !batch {
         return Err(missing(key));
     }

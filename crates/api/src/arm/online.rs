@@ -22,13 +22,15 @@ use super::{put, workspaces::page};
 use crate::{
     Api,
     call::Call,
-    condition, paging,
+    condition, identity, paging,
     problem::{Answer, Problem},
     reply, seal, show,
 };
 
 /// Bytes of a key, shown as hex digits.
 const KEY_BYTES: usize = 16;
+/// So long before its end a token of an endpoint is to be replaced: half of its life, as in Azure.
+const REFRESH_SECONDS: u64 = 1_800;
 
 fn key(api: &Api, call: &Call) -> Result<DocKey, Problem> {
     call.key(api, Kind::OnlineEndpoint, call.param("e"))
@@ -260,13 +262,29 @@ pub(crate) async fn regenerate(api: Arc<Api>, call: Call) -> Answer {
     Ok(reply::empty(StatusCode::OK))
 }
 
-/// POST token: a token opens a scoring address, and there is none yet.
+/// POST token: for the scoring address alone, about who asks.
 pub(crate) fn token(api: &Arc<Api>, call: &Call) -> Answer {
     let document = find(api, call)?;
-    Err(not_yet(format!(
-        "tokens of endpoint {} come with serving, which is not there yet",
-        document.key.path
-    )))
+    let mode = AuthMode::of(&put::body(&document)?);
+    if mode != AuthMode::AmlToken {
+        return Err(Problem::user(format!(
+            "endpoint {} is of authMode {}, which has no tokens of its own",
+            document.key.path,
+            mode.word()
+        )));
+    }
+    let view = view::online::endpoint(&show::site(api, &call.base), &document);
+    let address = view["properties"]["scoringUri"]
+        .as_str()
+        .unwrap_or_default();
+    let (token, until) = identity::for_address(api, call, address)?;
+    let response = reply::ok(&json!({
+        "accessToken": token,
+        "expiryTimeUtc": until,
+        "refreshAfterTimeUtc": until.saturating_sub(REFRESH_SECONDS),
+        "tokenType": "Bearer",
+    }));
+    Ok(reply::with(response, "cache-control", "no-store"))
 }
 
 fn not_yet(message: String) -> Problem {

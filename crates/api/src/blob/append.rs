@@ -44,6 +44,11 @@ const TURNS: usize = 64;
 
 static TURN: [Mutex<()>; TURNS] = [const { Mutex::new(()) }; TURNS];
 
+/// Whether a name among the metadata says what kind of blob it is.
+pub(super) fn is_mark(name: &str) -> bool {
+    name == MARK
+}
+
 /// How many appends a blob has, if it is an append blob.
 pub(super) fn appends(info: &BlobInfo) -> Option<u64> {
     info.metadata.get(MARK)?.parse().ok()

@@ -1,19 +1,20 @@
 //! Large blobs: blocks that come in any order, and the list that joins them.
 //!
-//! K1 a block waits as a blob in a container of ours until a list names it, or for a week;
-//! K2 joining reads and writes in pieces; the blob is unseen until all of it is there;
+//! K1 a block waits in the container of fleeting blobs, which no workspace owns, until a list names it, for a week, or until the
+//!    machine is started anew: then the list is refused and the client sends its blocks again;
+//! K2 joining holds nothing of the blocks in memory; the blob is unseen until all of it is there, synced;
 //! K3 what a blob was joined of is kept beside it with the ETag that it got: once the blob is another, it has no blocks.
 
 use axum::{body::Body, http::StatusCode, response::Response};
-use control::{BlobError, BlobInfo, Blobs};
+use control::{BlobError, BlobInfo, Blobs, FLEETING};
 use http_body_util::{BodyExt, Limited};
+use md5::Md5;
 use model::{BlobPath, Time};
 use quick_xml::events::Event;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
-    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,7 +23,7 @@ use std::{
 
 use super::{
     read::{For, conditions},
-    write::{precheck, receive},
+    write::{Digested, precheck, receive},
 };
 use crate::{
     Api,
@@ -31,8 +32,6 @@ use crate::{
     reply, time,
 };
 
-/// The container of blocks that no list has named yet. No workspace owns it, so no client reaches it.
-const PENDING: &str = "pending-blocks";
 /// The container of what blobs were joined of (K3). No workspace owns it either.
 const JOINED: &str = "joined-blocks";
 /// Largest block, as in Azure.
@@ -49,8 +48,6 @@ const KEEP_MS: u64 = 7 * 24 * 3600 * 1000;
 const SWEEP_MS: u64 = 3600 * 1000;
 /// Blocks looked at in one sweep.
 const SWEEP_LIMIT: usize = 10_000;
-/// What is copied at once.
-const PIECE_BYTES: usize = 1024 * 1024;
 
 /// Largest list of joined blocks: every block of the longest name with its size.
 const MAX_JOINED_BYTES: u64 = (MAX_BLOCKS as u64) * 160;
@@ -67,7 +64,7 @@ impl Sweep {
 /// The blocks of one blob.
 fn folder(path: &BlobPath) -> BlobPath {
     let digest = wire::places::hex(&Sha256::digest(path.as_str().as_bytes()));
-    BlobPath::new(&format!("{PENDING}/{digest}")).expect("a hex digest is a segment")
+    BlobPath::new(&format!("{FLEETING}/{digest}")).expect("a hex digest is a segment")
 }
 
 fn block(folder: &BlobPath, id: &str) -> Result<BlobPath, Problem> {
@@ -91,8 +88,12 @@ pub(super) async fn put(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -
         call.query.get("blockid").unwrap_or_default(),
     )?;
     let blobs = api.control.blobs().clone();
-    let want = call.header("content-md5").map(str::to_owned);
-    receive(blobs, at, body, MAX_BLOCK_BYTES, want, |writer, _| {
+    // A digest that nobody asks for would cost half of the upload.
+    let digest = match call.header("content-md5") {
+        Some(sent) => Digested::Checked(sent.to_owned()),
+        None => Digested::Never,
+    };
+    receive(blobs, at, body, MAX_BLOCK_BYTES, digest, |writer, _| {
         writer.finish(false, None, BTreeMap::new())
     })
     .await?;
@@ -243,6 +244,7 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Err(_) => return Err(Problem::bad("the body ended early")),
     };
     let ids = read_list(&list)?;
+    let digest = crate::base64(&Md5::digest(&list));
     let blobs = api.control.blobs().clone();
     let create_only = precheck(&blobs, &call, &path).await?;
     let metadata = super::metadata(&call)?;
@@ -269,9 +271,11 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         Ok(info)
     })
     .await?;
+    let response = super::stamp(reply::empty(StatusCode::CREATED), &info);
+    // Of the list, as it came: a client that counts is told that it arrived whole.
     Ok(super::standard(
         &call,
-        super::stamp(reply::empty(StatusCode::CREATED), &info),
+        reply::with(response, "content-md5", &digest),
     ))
 }
 
@@ -327,22 +331,18 @@ fn join(
     metadata: BTreeMap<String, String>,
 ) -> Result<BlobInfo, Problem> {
     let mut writer = blobs.write(path)?;
-    let mut buffer = vec![0; PIECE_BYTES];
     for (block, from) in parts {
         let (source, start) = match from {
             From::Pending(place) => (place, 0),
             From::There(at) => (path, *at),
         };
-        let mut done = 0;
-        while done < block.len {
-            let left = usize::try_from(block.len - done).unwrap_or(usize::MAX);
-            let piece = left.min(buffer.len());
-            let n = blobs.read_at(source, start + done, &mut buffer[..piece])?;
-            if n == 0 {
-                return Err(invalid_list("names a block that was replaced meanwhile"));
-            }
-            io::Write::write_all(&mut writer, &buffer[..n]).map_err(BlobError::Io)?;
-            done += n as u64;
+        let added = match writer.add(source, start..start + block.len) {
+            Ok(added) => added,
+            Err(BlobError::NotFound(_)) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if added != block.len {
+            return Err(invalid_list("names a block that was replaced meanwhile"));
         }
     }
     Ok(writer.finish(create_only, md5, metadata)?)
@@ -423,7 +423,7 @@ fn sweep(api: &Arc<Api>) {
     }
     let blobs = api.control.blobs().clone();
     tokio::task::spawn_blocking(move || {
-        let all = BlobPath::new(PENDING).expect("the container's name is a path");
+        let all = BlobPath::new(FLEETING).expect("the container's name is a path");
         forget_joined(&blobs);
         let old = blobs.list(&all, None, SWEEP_LIMIT).and_then(|blocks| {
             blocks

@@ -5,7 +5,7 @@
 use axum::http::StatusCode;
 use control::{BlobError, Blobs};
 use model::BlobPath;
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use super::{read::For, settings, write::precheck};
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
     query::Query,
     reply, time,
 };
-
-/// What is copied at once.
-const PIECE_BYTES: usize = 1024 * 1024;
 
 fn refuse(source: &str, rule: &str) -> Problem {
     let shown = source.split('?').next().unwrap_or_default();
@@ -74,32 +71,37 @@ fn source(api: &Api, call: &Call, text: &str) -> Result<BlobPath, Problem> {
 pub(super) async fn copy(api: Arc<Api>, call: Call, path: BlobPath, from: &str) -> Answer {
     let from = source(&api, &call, from)?;
     let blobs = api.control.blobs().clone();
+    // What is to be copied comes first: where it would go says nothing about it.
+    let (looked, of) = (blobs.clone(), from.clone());
+    let source = crate::blocking(move || match looked.info(&of) {
+        Err(BlobError::NotFound(_)) => Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "CannotVerifyCopySource",
+            "The specified blob does not exist.",
+        )),
+        other => Ok(other?),
+    })
+    .await?;
     let create_only = precheck(&blobs, &call, &path).await?;
     let given = super::metadata(&call)?;
+    let id = uuid::Uuid::new_v4().to_string();
+    let copy = id.clone();
     let info = crate::blocking(move || {
-        let source = blobs.info(&from)?;
         let mut metadata = source.metadata.clone();
         if given.keys().any(|name| !settings::is_one(name)) {
             metadata.retain(|name, _| settings::is_one(name));
             metadata.extend(given);
         }
+        settings::copied(&mut metadata, &copy, &time::http(time::now()));
         let mut writer = blobs.write(&path)?;
-        let mut buffer = vec![0; PIECE_BYTES];
-        let mut at = 0;
-        while at < source.len {
-            let n = blobs.read_at(&from, at, &mut buffer)?;
-            if n == 0 {
-                return Err(refuse(from.as_str(), "became shorter while it was read"));
-            }
-            let n = n.min(usize::try_from(source.len - at).unwrap_or(n));
-            io::Write::write_all(&mut writer, &buffer[..n]).map_err(BlobError::Io)?;
-            at += n as u64;
+        if writer.add(&from, 0..source.len)? != source.len {
+            return Err(refuse(from.as_str(), "became shorter while it was read"));
         }
         Ok(writer.finish(create_only, source.md5, metadata)?)
     })
     .await?;
     let response = super::stamp(reply::empty(StatusCode::ACCEPTED), &info);
-    let response = reply::with(response, "x-ms-copy-id", &uuid::Uuid::new_v4().to_string());
+    let response = reply::with(response, "x-ms-copy-id", &id);
     Ok(super::standard(
         &call,
         reply::with(response, "x-ms-copy-status", "success"),
@@ -111,11 +113,10 @@ pub(super) async fn properties(api: Arc<Api>, call: Call, path: BlobPath) -> Ans
     let given = settings::read(&call)?;
     crate::blocking(move || {
         let blobs: &Arc<dyn Blobs> = api.control.blobs();
-        let info = blobs.info(&path)?;
-        super::read::conditions(&call.headers, &info, For::Write)?;
+        let info = super::read::found(blobs, &path, &call.headers, For::Write)?;
         let before = info.clone();
         let mut metadata = info.metadata;
-        metadata.retain(|name, _| !settings::is_given(name));
+        metadata.retain(|name, _| !settings::is_one(name) || super::append::is_mark(name));
         metadata.extend(given);
         let info = blobs.set_metadata(&path, metadata)?;
         super::blocks::carry(blobs, &path, &before, &info)?;

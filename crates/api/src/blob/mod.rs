@@ -201,7 +201,8 @@ pub(crate) fn get(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'static, 
         }
         allow(&api, &call, Permission::Read, &address)?;
         match comp {
-            "" | "metadata" => read::get(api, call, address.found()?).await,
+            "" => read::get(api, call, address.found()?).await,
+            "metadata" => read::metadata(api, call, address.found()?).await,
             "blocklist" => blocks::list(api, call, address.found()?).await,
             _ => Err(unsupported(&call)),
         }
@@ -216,7 +217,10 @@ pub(crate) fn head(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'static,
         if is_container(&call) {
             return Ok(container(StatusCode::OK, &call));
         }
-        read::head(api, call, address.found()?).await
+        match call.query.get("comp") {
+            Some("metadata") => read::metadata(api, call, address.found()?).await,
+            _ => read::head(api, call, address.found()?).await,
+        }
     })
 }
 
@@ -262,9 +266,9 @@ pub(crate) fn delete(api: Arc<Api>, call: Call, _body: Body) -> BoxFuture<'stati
         let path = address.found()?;
         let response = standard(&call, reply::empty(StatusCode::ACCEPTED));
         crate::blocking(move || {
-            let info = api.control.blobs().info(&path)?;
-            read::conditions(&call.headers, &info, read::For::Write)?;
-            api.control.blobs().delete(&path)?;
+            let blobs = api.control.blobs();
+            read::found(blobs, &path, &call.headers, read::For::Write)?;
+            blobs.delete(&path)?;
             Ok(())
         })
         .await?;

@@ -30,6 +30,47 @@ pub(super) enum For {
     Write,
 }
 
+fn not_met(status: StatusCode) -> Problem {
+    Problem::new(
+        status,
+        "ConditionNotMet",
+        "The condition specified using HTTP conditional header(s) is not met.",
+    )
+}
+
+/// Whether `If-None-Match` names everything.
+fn anything(headers: &HeaderMap) -> bool {
+    headers.get(header::IF_NONE_MATCH).is_some_and(|v| v == "*")
+}
+
+/// To read what must not be there.
+fn unsatisfiable_condition() -> Problem {
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        "UnsatisfiableCondition",
+        "The request includes an unsatisfiable condition for this operation.",
+    )
+}
+
+/// The blob that a request is about, if its conditions are met. What is not there matches no tag.
+pub(super) fn found(
+    blobs: &Arc<dyn Blobs>,
+    path: &BlobPath,
+    headers: &HeaderMap,
+    purpose: For,
+) -> Result<BlobInfo, Problem> {
+    match blobs.info(path) {
+        Ok(info) => conditions(headers, &info, purpose).map(|()| info),
+        Err(BlobError::NotFound(_)) if headers.contains_key(header::IF_MATCH) => {
+            Err(not_met(StatusCode::PRECONDITION_FAILED))
+        }
+        Err(BlobError::NotFound(_)) if purpose == For::Read && anything(headers) => {
+            Err(unsatisfiable_condition())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The four conditions of a request against the blob that is there. Times are compared in seconds, as they are told.
 pub(super) fn conditions(
     headers: &HeaderMap,
@@ -44,13 +85,10 @@ pub(super) fn conditions(
                 .any(|tag| tag == "*" || super::quoted(tag) == etag)
         })
     };
-    let unmet = |status| {
-        Err(Problem::new(
-            status,
-            "ConditionNotMet",
-            "The condition specified using HTTP conditional header(s) is not met.",
-        ))
-    };
+    let unmet = |status| Err(not_met(status));
+    if purpose == For::Read && anything(headers) {
+        return Err(unsatisfiable_condition());
+    }
     if headers.get(header::IF_MATCH).is_some_and(|h| !names(h)) {
         return unmet(StatusCode::PRECONDITION_FAILED);
     }
@@ -144,8 +182,7 @@ fn media_type(path: &BlobPath) -> &'static str {
 /// HEAD.
 pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     crate::blocking(move || {
-        let info = api.control.blobs().info(&path)?;
-        conditions(&call.headers, &info, For::Read)?;
+        let info = found(api.control.blobs(), &path, &call.headers, For::Read)?;
         let mut response = describe(&call, &path, &info, reply::empty(StatusCode::OK));
         if let Some(md5) = &info.md5 {
             response = reply::with(response, "content-md5", md5);
@@ -158,12 +195,22 @@ pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     .await
 }
 
+/// GET or HEAD of the metadata alone.
+pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
+    crate::blocking(move || {
+        let info = found(api.control.blobs(), &path, &call.headers, For::Read)?;
+        let mut response = super::stamp(reply::empty(StatusCode::OK), &info);
+        super::meta_headers(&mut response, &info);
+        Ok(super::standard(&call, response))
+    })
+    .await
+}
+
 /// GET, whole or a range. A blob that grows while it is read (a live log) is answered as long as it was at the start.
 pub(crate) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     let blobs = api.control.blobs().clone();
     crate::blocking(move || {
-        let info = blobs.info(&path)?;
-        conditions(&call.headers, &info, For::Read)?;
+        let info = found(&blobs, &path, &call.headers, For::Read)?;
         let wanted = call.header("x-ms-range").or_else(|| call.header("range"));
         let (from, to, status) = match range(wanted, info.len) {
             Range::Whole => (0, info.len, StatusCode::OK),

@@ -41,17 +41,14 @@ const ALL: [(&str, &str, &str, &str); 5] = [
         ":content-disposition",
     ),
 ];
+/// Of a blob that is a copy: which copy, and when it was made. A new content, or new settings, forget it, as at Azure.
+const COPY: &str = ":copy";
 /// Longest value of one.
 const MAX_BYTES: usize = 1024;
 
 /// Whether a name among the metadata is one of ours.
 pub(super) fn is_one(name: &str) -> bool {
     name.starts_with(':')
-}
-
-/// Whether it is one that clients give.
-pub(super) fn is_given(name: &str) -> bool {
-    ALL.iter().any(|(_, _, _, known)| *known == name)
 }
 
 /// What the request says.
@@ -84,6 +81,34 @@ pub(super) fn put(headers: &mut axum::http::HeaderMap, info: &BlobInfo) {
             && let Ok(value) = HeaderValue::from_str(value)
         {
             headers.insert(HeaderName::from_static(header), value);
+        }
+    }
+    put_copy(headers, info);
+}
+
+/// Marks what is kept of a blob as of a copy that was just made.
+pub(super) fn copied(kept: &mut BTreeMap<String, String>, id: &str, made: &str) {
+    kept.insert(COPY.to_owned(), format!("{id} {made}"));
+}
+
+/// What an answer says of a copy; all of them are made before they are answered.
+fn put_copy(headers: &mut axum::http::HeaderMap, info: &BlobInfo) {
+    let Some((id, made)) = info
+        .metadata
+        .get(COPY)
+        .and_then(|text| text.split_once(' '))
+    else {
+        return;
+    };
+    let progress = format!("{0}/{0}", info.len);
+    for (name, value) in [
+        ("x-ms-copy-id", id),
+        ("x-ms-copy-status", "success"),
+        ("x-ms-copy-progress", &progress),
+        ("x-ms-copy-completion-time", made),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
         }
     }
 }

@@ -12,7 +12,7 @@ use model::BlobPath;
 use std::{collections::BTreeMap, io, sync::Arc};
 use tokio::sync::mpsc;
 
-use super::read::{For, conditions};
+use super::read::{For, conditions, found};
 use crate::{
     Api,
     call::Call,
@@ -56,22 +56,25 @@ pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) 
             return Err(problem);
         }
     };
-    let want = call.header("content-md5").map(str::to_owned);
+    let digest = match call.header("content-md5") {
+        Some(sent) => Digested::Checked(sent.to_owned()),
+        None => Digested::Made,
+    };
     let metadata = super::metadata(&call)?;
     let (info, md5) = receive(
         blobs,
         path,
         body,
         MAX_PUT_BYTES,
-        want,
-        move |writer, md5| writer.finish(create_only, Some(md5.to_owned()), metadata),
+        digest,
+        move |writer, md5| writer.finish(create_only, md5, metadata),
     )
     .await?;
-    let response = super::stamp(reply::empty(StatusCode::CREATED), &info);
-    Ok(super::standard(
-        &call,
-        reply::with(response, "content-md5", &md5),
-    ))
+    let mut response = super::stamp(reply::empty(StatusCode::CREATED), &info);
+    if let Some(md5) = md5 {
+        response = reply::with(response, "content-md5", &md5);
+    }
+    Ok(super::standard(&call, response))
 }
 
 /// Reads a body that is not wanted, so that a client that sends before it listens gets the answer and not a closed connection.
@@ -126,39 +129,60 @@ pub(super) async fn precheck(
     .await
 }
 
+/// What is done about the MD5 of a body.
+pub(crate) enum Digested {
+    /// It is not made.
+    Never,
+    /// It is made, and given to whoever finishes the blob.
+    Made,
+    /// It is made and must be this one, in base64.
+    Checked(String),
+}
+
 /// Takes a body into a blob piece by piece (B2) and finishes it when all of it has come and its MD5 is right (B3).
 pub(crate) async fn receive(
     blobs: Arc<dyn Blobs>,
     path: BlobPath,
     body: Body,
     limit: u64,
-    want_md5: Option<String>,
-    finish: impl FnOnce(Box<dyn BlobWriter>, &str) -> Result<BlobInfo, BlobError> + Send + 'static,
-) -> Result<(BlobInfo, String), Problem> {
+    digested: Digested,
+    finish: impl FnOnce(Box<dyn BlobWriter>, Option<String>) -> Result<BlobInfo, BlobError>
+    + Send
+    + 'static,
+) -> Result<(BlobInfo, Option<String>), Problem> {
     let (sender, mut receiver) = mpsc::channel::<Option<Bytes>>(PIECES_AHEAD);
-    let writing = tokio::task::spawn_blocking(move || -> Result<(BlobInfo, String), Problem> {
-        let mut writer = blobs.write(&path)?;
-        let mut md5 = Md5::new();
-        loop {
-            match receiver.blocking_recv() {
-                Some(Some(piece)) => {
-                    md5.update(&piece);
-                    io::Write::write_all(&mut writer, &piece).map_err(BlobError::Io)?;
+    let writing = tokio::task::spawn_blocking(
+        move || -> Result<(BlobInfo, Option<String>), Problem> {
+            let mut writer = blobs.write(&path)?;
+            let mut md5 = match digested {
+                Digested::Never => None,
+                Digested::Made | Digested::Checked(_) => Some(Md5::new()),
+            };
+            loop {
+                match receiver.blocking_recv() {
+                    Some(Some(piece)) => {
+                        if let Some(md5) = &mut md5 {
+                            md5.update(&piece);
+                        }
+                        io::Write::write_all(&mut writer, &piece).map_err(BlobError::Io)?;
+                    }
+                    Some(None) => break,
+                    None => return Err(Problem::bad("the body ended early")),
                 }
-                Some(None) => break,
-                None => return Err(Problem::bad("the body ended early")),
             }
-        }
-        let md5 = crate::base64(&md5.finalize());
-        if want_md5.is_some_and(|want| want != md5) {
-            return Err(Problem::new(
-                StatusCode::BAD_REQUEST,
-                "Md5Mismatch",
-                "The MD5 value specified in the request did not match with the MD5 value calculated by the server.",
-            ));
-        }
-        Ok((finish(writer, &md5)?, md5))
-    });
+            let md5 = md5.map(|md5| crate::base64(&md5.finalize()));
+            if let Digested::Checked(want) = digested
+                && md5.as_ref() != Some(&want)
+            {
+                return Err(Problem::new(
+                    StatusCode::BAD_REQUEST,
+                    "Md5Mismatch",
+                    "The MD5 value specified in the request did not match with the MD5 value calculated by the server.",
+                ));
+            }
+            Ok((finish(writer, md5.clone())?, md5))
+        },
+    );
     let mut stream = body.into_data_stream();
     let (mut len, mut too_large) = (0, false);
     loop {
@@ -199,8 +223,7 @@ pub(super) async fn metadata(api: Arc<Api>, call: Call, path: BlobPath) -> Answe
     let mut metadata: BTreeMap<_, _> = super::metadata(&call)?;
     crate::blocking(move || {
         let blobs = api.control.blobs();
-        let before = blobs.info(&path)?;
-        conditions(&call.headers, &before, For::Write)?;
+        let before = found(blobs, &path, &call.headers, For::Write)?;
         metadata.retain(|name, _| !super::settings::is_one(name));
         metadata.extend(super::settings::kept(&before).map(|(k, v)| (k.clone(), v.clone())));
         let info = blobs.set_metadata(&path, metadata)?;

@@ -9,9 +9,9 @@ use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
 };
-use wire::access::{Assignment, Identity};
+use wire::access::{Assignment, Identity, Role};
 
-/// Identities, and role assignments, that one server has at most: all are held in memory.
+/// Identities, role definitions, and role assignments, that one server has at most: all are held in memory.
 pub(crate) const MAX_ENTRIES: usize = 4_096;
 /// Documents that are read at once.
 const PAGE: usize = 1_000;
@@ -20,6 +20,7 @@ const PAGE: usize = 1_000;
 #[derive(Default)]
 pub(crate) struct Entries {
     identities: HashMap<String, (Document, Arc<Identity>)>,
+    definitions: Vec<(Document, Arc<Role>)>,
     assignments: Vec<(Document, Assignment)>,
 }
 
@@ -33,6 +34,14 @@ impl Entries {
         let mut all: Vec<_> = self.identities.values().collect();
         all.sort_by(|a, b| a.1.name.cmp(&b.1.name));
         all
+    }
+    /// The roles that users have defined.
+    pub fn definitions(&self) -> &[(Document, Arc<Role>)] {
+        &self.definitions
+    }
+    /// The same without their documents.
+    pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
+        self.definitions.iter().map(|(_, role)| role)
     }
     /// All assignments by name.
     pub fn assignments(&self) -> &[(Document, Assignment)] {
@@ -81,8 +90,15 @@ impl Directory {
                 Err(error) => tracing::error!(%error, "an identity is left out"), // Y2
             }
         }
+        for document in all(control, Kind::RoleDefinition)? {
+            match wire::access::role::of(&document) {
+                Ok(role) => entries.definitions.push((document, Arc::new(role))),
+                Err(error) => tracing::error!(%error, "a role definition is left out"), // Y2
+            }
+        }
+        let roles: Vec<Arc<Role>> = entries.roles().cloned().collect();
         for document in all(control, Kind::RoleAssignment)? {
-            match wire::access::assignment_of(&document) {
+            match wire::access::assignment_of(&document, &roles) {
                 Ok(assignment) => entries.assignments.push((document, assignment)),
                 Err(error) => tracing::error!(%error, "a role assignment is left out"), // Y2
             }

@@ -25,6 +25,12 @@ const BRINGS_WORK: [&str; 4] = [
     "Microsoft.MachineLearningServices/workspaces/batchEndpoints/deployments/write",
     "Microsoft.MachineLearningServices/workspaces/onlineEndpoints/deployments/write",
 ];
+/// What every client of Kubernetes asks first: what is served, and what it may do itself. Who has any role may.
+const KUBE_OPEN: [&str; 3] = [
+    "zaffre/kube/version/",
+    "zaffre/kube/discovery/",
+    "authorization.k8s.io/selfsubjectaccessreviews/",
+];
 /// Segments of a subscription's id.
 const SUBSCRIPTION_SEGMENTS: usize = 2;
 /// Segments of a resource group's id.
@@ -75,7 +81,7 @@ impl Api {
             }
             Caller::Job(job) => {
                 covers(&workspace_id(job.workspace()), at)
-                    && Role::find(DATA_SCIENTIST).is_some_and(|role| role.allows(action))
+                    && Role::find(DATA_SCIENTIST, &[]).is_some_and(|role| role.allows(action))
             }
         }
     }
@@ -124,6 +130,9 @@ fn asked(route: &Route, path: &str) -> (String, Place) {
         at.and_then(|at| parts.get(at).copied()).unwrap_or_default()
     };
     let action = route.action.replace("{assets}", param("{assets}"));
+    if KUBE_OPEN.iter().any(|open| action.starts_with(open)) {
+        return (action, Place::Near("/".into()));
+    }
     if names.first() == Some(&"batch") {
         let workspace = Workspace::new(param("{s}"), param("{g}"), param("{w}"));
         let at = format!(
@@ -263,7 +272,13 @@ mod tests {
                 "/subscriptions/s/providers/x/locations/l/updateQuotas".into(),
                 at("/subscriptions/s/providers/x/locations/l/updateQuotas"),
             ),
-            ("GET", "/kube/version", "/kube/version".into(), at("/")),
+            ("GET", "/kube/version", "/kube/version".into(), near("/")),
+            (
+                "GET",
+                "v1alpha1/instancetypes",
+                "/kube/apis/amlarc.azureml.com/v1alpha1/instancetypes".into(),
+                at("/"),
+            ),
             (
                 "PUT",
                 "workspaces/{w}/providers/Microsoft.Authorization/roleAssignments/{a}",

@@ -283,6 +283,67 @@ mod tests {
         assert_eq!(read(&"a".repeat(MAX_TOKEN_BYTES + 1)), None);
     }
 
+    /// F9: what a token says of how it is to be checked is not believed.
+    #[test]
+    fn f9_a_token_does_not_choose_its_key() {
+        use aws_lc_rs::hmac;
+        let signer = Signer::new(&[7; 32]).unwrap();
+        let mut jwk = signer.jwk();
+        // A key of others may leave its algorithm open.
+        jwk.as_object_mut().unwrap().remove("alg");
+        let keys = Jwks::parse(&json!({"keys": [jwk]}));
+        let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&claims()).unwrap());
+        let public = signer.pair.public_key().as_ref().to_vec();
+        let written = signer.jwk()["x"].as_str().unwrap().as_bytes().to_vec();
+        let own = Signer::new(&[8; 32]).unwrap();
+        let read = |text: &str| {
+            let token = Token::split(text)?;
+            let ours = signer.read(Use::Access, &token).is_some();
+            (ours || keys.read(&token).is_some()).then_some(())
+        };
+        let typ = Use::Access.word();
+        for algorithm in [
+            "HS256", "HS384", "hs256", "none", "None", "", "EdDSA", "RS256", "ES256",
+        ] {
+            let header = json!({"alg": algorithm, "typ": typ, "kid": signer.id});
+            let header = URL_SAFE_NO_PAD.encode(header.to_string());
+            let signed = format!("{header}.{claims}");
+            assert_eq!(
+                read(&format!("{signed}.")),
+                None,
+                "{algorithm} without a signature"
+            );
+            // The public key, taken for a secret.
+            for secret in [&public, &written] {
+                for hash in [hmac::HMAC_SHA256, hmac::HMAC_SHA384] {
+                    let tag = hmac::sign(&hmac::Key::new(hash, secret), signed.as_bytes());
+                    let tag = URL_SAFE_NO_PAD.encode(tag.as_ref());
+                    assert_eq!(read(&format!("{signed}.{tag}")), None, "{algorithm}");
+                }
+            }
+        }
+        // A key of one's own, by every way to name it.
+        let mine = own.jwk();
+        for more in [
+            json!({"kid": own.id}),
+            json!({"kid": signer.id, "jwk": mine}),
+            json!({"kid": signer.id, "jku": "https://127.0.0.1/keys"}),
+            json!({"kid": "../../../../dev/null"}),
+            json!({"kid": "' OR 1=1 --"}),
+            json!({"kid": ["a"]}),
+            json!({}),
+        ] {
+            let mut header = json!({"alg": "EdDSA", "typ": typ});
+            header
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let signed = format!("{}.{claims}", URL_SAFE_NO_PAD.encode(header.to_string()));
+            let signature = URL_SAFE_NO_PAD.encode(own.pair.sign(signed.as_bytes()).as_ref());
+            assert_eq!(read(&format!("{signed}.{signature}")), None, "{more}");
+        }
+    }
+
     #[test]
     fn j1_keys_of_others_are_read_and_their_algorithm_is_theirs() {
         let signer = Signer::new(&[9; 32]).unwrap();

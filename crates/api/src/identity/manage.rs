@@ -111,9 +111,14 @@ pub(crate) async fn remove(api: Arc<Api>, call: Call) -> Answer {
 
 /// The scope that the path of an assignment, or of a list of them, names.
 fn scope(call: &Call) -> String {
+    before(call, ASSIGNMENTS)
+}
+
+/// The scope that stands before a provider's part of the path.
+pub(super) fn before(call: &Call, part: &str) -> String {
     let path = percent_encoding::percent_decode_str(&call.path).decode_utf8_lossy();
     let lower = path.to_ascii_lowercase();
-    let end = lower.rfind(&ASSIGNMENTS.to_ascii_lowercase());
+    let end = lower.rfind(&part.to_ascii_lowercase());
     format!("/{}", path[..end.unwrap_or_default()].trim_matches('/'))
 }
 
@@ -167,9 +172,11 @@ fn no_assignment(name: &str, scope: &str) -> Problem {
 pub(crate) async fn assign(api: Arc<Api>, call: Call) -> Answer {
     let name = call.param("a");
     access::check_name("role assignment", name)?;
-    let wanted = access::assignment(&scope(&call), &call.json()?)?;
+    let body: Value = call.json()?;
     let _turn = api.identities.directory.writing.lock().await;
     let entries = api.identities.directory.look();
+    let roles: Vec<Arc<access::Role>> = entries.roles().cloned().collect();
+    let wanted = access::assignment(&scope(&call), &body, &roles)?;
     let principal = &wanted.principal;
     if !principal.starts_with(OUTSIDE) && entries.identity(principal).is_none() {
         return Err(Problem::new(
@@ -211,7 +218,7 @@ pub(crate) async fn unassign(api: Arc<Api>, call: Call) -> Answer {
     Ok(reply::ok(&view))
 }
 
-fn roomy(there: usize, what: &str) -> Result<(), Problem> {
+pub(super) fn roomy(there: usize, what: &str) -> Result<(), Problem> {
     if there < MAX_ENTRIES {
         return Ok(());
     }
@@ -225,7 +232,7 @@ async fn fresh() -> Result<secret::Fresh, Problem> {
 }
 
 /// Writes a document, and answers once it is durable and in force (Y1). The caller holds the turn.
-async fn write(
+pub(super) async fn write(
     api: &Arc<Api>,
     key: DocKey,
     document: &Value,
@@ -257,7 +264,7 @@ async fn write(
     }
 }
 
-async fn withdraw(api: &Api, document: &Document) -> Result<(), Problem> {
+pub(super) async fn withdraw(api: &Api, document: &Document) -> Result<(), Problem> {
     let sent = api
         .control
         .send(Request::Remove {
@@ -272,7 +279,7 @@ async fn withdraw(api: &Api, document: &Document) -> Result<(), Problem> {
     }
 }
 
-async fn again(api: &Arc<Api>) -> Result<(), Problem> {
+pub(super) async fn again(api: &Arc<Api>) -> Result<(), Problem> {
     let api = api.clone();
     crate::blocking(move || Ok(api.identities.directory.read(&api.control)?)).await
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wire::access::{IdentityKind, OWNER};
 
 use super::{
-    ACCESS_SECONDS, Asked, REFRESH_SECONDS, Subject, device, is_ours, jobs,
+    ACCESS_SECONDS, Asked, Caller, REFRESH_SECONDS, Subject, device, is_ours, jobs,
     jwt::{Token, Use},
     owner_secret,
     secret::Checked,
@@ -243,6 +243,48 @@ fn answer(
         "ext_expires_in": ACCESS_SECONDS - 1,
         "access_token": token,
     }))
+}
+
+/// A token that opens one address for who asks, and no route of this server: its audience is that address (U2). Until when it
+/// does comes with it, in seconds since 1970.
+pub(crate) fn for_address(api: &Api, call: &Call, address: &str) -> Result<(String, u64), Problem> {
+    let caller = call.caller.as_ref().ok_or_else(Problem::unauthorized)?;
+    let who = match caller {
+        Caller::Owner => Subject {
+            sub: OWNER.to_owned(),
+            kind: "app",
+            secret: owner_secret(&api.token),
+        },
+        Caller::Identity(name) => {
+            let entries = api.identities.directory.look();
+            let (_, identity) = entries.identity(name).ok_or_else(Problem::unauthorized)?;
+            Subject {
+                sub: identity.name.clone(),
+                kind: "app",
+                secret: identity.secret_id.clone(),
+            }
+        }
+        Caller::Job(job) => Subject {
+            sub: serde_json::to_string(job).expect("ids can be written"),
+            kind: jobs::KIND,
+            secret: String::new(),
+        },
+        Caller::Outside(name) => {
+            return Err(Problem::user(format!(
+                "{name} signs in with another issuer: this server signs no tokens about its people"
+            )));
+        }
+    };
+    let base = call.base.url();
+    let asked = Asked {
+        base: &base,
+        tenant: TENANT,
+        client: OWNER,
+    };
+    let claims = api.identities.claims(&who, address, &asked, ACCESS_SECONDS);
+    let token = api.identities.keys.sign(Use::Access, &claims);
+    let token = token.map_err(|e| Problem::internal("signing", &e))?;
+    Ok((token, claims.exp))
 }
 
 /// The same for a person, who also gets a refresh token and an ID token.

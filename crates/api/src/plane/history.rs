@@ -103,10 +103,7 @@ pub(crate) fn details(api: &Arc<Api>, call: &Call) -> Answer {
 /// The names under which the artifacts of a run lie: its own and, of a batch run, the one of its step.
 fn folders(places: &Places, found: &Found) -> Vec<BlobPath> {
     let name = found.id.name();
-    let is_batch = found
-        .run
-        .as_ref()
-        .is_some_and(|r| matches!(r.spec.work, model::Work::Batch(_)));
+    let is_batch = found.run.as_ref().is_some_and(|r| r.is_batch_job());
     let names = match (is_batch, found.child) {
         (true, true) => vec![child_of(name)],
         (true, false) => vec![name.to_owned(), child_of(name)],

@@ -49,14 +49,30 @@ pub(crate) fn speaks(version: &str) -> bool {
 
 /// What is said of a route of MLflow that is not offered.
 pub(crate) fn nothing_here(uri: &Uri) -> Problem {
+    // Behind the workspace, which every route begins with: what is left names what was wanted.
+    let path = uri.path();
+    let what = path.find("/api/").map_or(path, |at| &path[at + 1..]);
+    not_offered(&wire::names::shown(what))
+}
+
+/// The refusal that clients go on without what they wanted after.
+fn not_offered(what: &str) -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
         NO_ENDPOINT,
-        format!(
-            "this part of MLflow is not offered here: {}",
-            wire::names::shown(uri.path())
-        ),
+        format!("this part of MLflow is not offered here: {what}"),
     )
+}
+
+/// The tag that tells a prompt from a model.
+const IS_PROMPT: &str = "mlflow.prompt.is_prompt";
+
+/// Refuses what MLflow keeps among registered models and is none: a prompt would be left there half made.
+fn no_prompt(tags: &serde_json::Map<String, Value>) -> Result<(), Problem> {
+    match tags.contains_key(IS_PROMPT) {
+        true => Err(not_offered("prompts")),
+        false => Ok(()),
+    }
 }
 
 /// The body as JSON; none is an empty object.

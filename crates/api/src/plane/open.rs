@@ -8,6 +8,9 @@ use crate::{Api, call::Call, problem::Answer, reply};
 /// The storage suffix that clients put between account and container (wire §7).
 pub(crate) const STORAGE_SUFFIX: &str = "core.local";
 
+/// What this cloud is called in the metadata that the SDK asks for, and in `AZUREML_CURRENT_CLOUD`.
+pub const CLOUD: &str = "Zaffre";
+
 /// GET /health.
 pub(crate) fn health(_api: &Arc<Api>, _call: &Call) -> Answer {
     Ok(reply::ok(&json!({"status": "ok"})))
@@ -17,7 +20,7 @@ pub(crate) fn health(_api: &Arc<Api>, _call: &Call) -> Answer {
 pub(crate) fn metadata(_api: &Arc<Api>, call: &Call) -> Answer {
     let b = call.base.url();
     Ok(reply::ok(&json!([{
-        "name": "Zaffre",
+        "name": CLOUD,
         "portal": "https://portal.azure.local/",
         "resourceManager": b,
         "authentication": {"loginEndpoint": b, "audiences": [b], "tenant": "common", "identityProvider": "AAD"},

@@ -701,3 +701,93 @@ async fn an_append_blob_grows_by_one_append_after_the_other() {
         .await
         .is(404);
 }
+
+/// What random requests beside Azurite brought to light (F5); each kept with what was asked.
+#[tokio::test]
+async fn f5_small_things_are_answered_as_the_protocol_has_them() {
+    let b = Store::new().await;
+    let code = |got: &Got| got.header("x-ms-error-code").to_owned();
+    b.put("there", "bytes").await.is(201);
+    b.call("PUT", "there", "comp=metadata", &[("x-ms-meta-a", "b")], "")
+        .await
+        .is(200);
+    let metadata = b
+        .call("GET", "there", "comp=metadata", &[], "")
+        .await
+        .is(200);
+    assert_eq!(
+        (metadata.text().as_str(), metadata.header("x-ms-meta-a")),
+        ("", "b")
+    );
+
+    // how others keep a blob is said by its owner or by nobody
+    assert_eq!(b.get("there").await.is(200).header("cache-control"), "");
+
+    // a tag of what is not there is no tag that it has; what must not be there cannot be read
+    let none = b
+        .call("GET", "none", "", &[("if-match", "\"1\"")], "")
+        .await
+        .is(412);
+    assert_eq!(code(&none), "ConditionNotMet");
+    for name in ["there", "none"] {
+        let read = b
+            .call("GET", name, "", &[("if-none-match", "*")], "")
+            .await
+            .is(400);
+        assert_eq!(code(&read), "UnsatisfiableCondition", "{name}");
+    }
+    b.call("DELETE", "none", "", &[("if-match", "*")], "")
+        .await
+        .is(412);
+
+    // the digest of a block list is of the list; an unfinished blob has no tag, a finished one has
+    b.call("PUT", "joined", "comp=block&blockid=YQ%3D%3D", &[], "x")
+        .await
+        .is(201);
+    let query = "comp=blocklist&blocklisttype=uncommitted";
+    assert_eq!(
+        b.call("GET", "joined", query, &[], "")
+            .await
+            .is(200)
+            .header("etag"),
+        ""
+    );
+    let list = "<BlockList><Latest>YQ==</Latest></BlockList>";
+    let joined = b
+        .call("PUT", "joined", "comp=blocklist", &[], list)
+        .await
+        .is(201);
+    assert_eq!(joined.header("content-md5"), md5(list.as_bytes()));
+    let listed = b.call("GET", "joined", query, &[], "").await.is(200);
+    assert_eq!(listed.header("etag"), joined.header("etag"));
+
+    // a copy says that it is one, until it has another content or other settings
+    let copy = async |from: &str, headers: &[(&str, &str)]| {
+        let source = format!("{}/{from}?{}", b.url, b.sas);
+        let headers = [&[("x-ms-copy-source", source.as_str())], headers].concat();
+        b.call("PUT", "copy", "", &headers, Body::empty()).await
+    };
+    // first what is copied, then where it goes
+    let made = copy("there", &[]).await.is(202);
+    let missing = copy("none", &[("if-none-match", "*")]).await.is(404);
+    assert_eq!(code(&missing), "CannotVerifyCopySource");
+    let status = async || {
+        let got = b.call("HEAD", "copy", "", &[], "").await.is(200);
+        (
+            got.header("x-ms-copy-id").to_owned(),
+            got.header("x-ms-copy-status").to_owned(),
+        )
+    };
+    assert_eq!(
+        status().await,
+        (made.header("x-ms-copy-id").to_owned(), "success".to_owned())
+    );
+    b.call("PUT", "copy", "comp=metadata", &[], "")
+        .await
+        .is(200);
+    assert_eq!(status().await.1, "success");
+    b.call("PUT", "copy", "comp=properties", &[], "")
+        .await
+        .is(200);
+    assert_eq!(status().await.1, "");
+}

@@ -61,6 +61,38 @@ fn patched() -> Vec<Patched> {
     ]
 }
 
+/// F3: the same for a workspace, which is not below one.
+#[tokio::test]
+async fn f3_a_patch_of_nothing_changes_no_workspace() {
+    let s = server();
+    let good = json!({"location": "local", "tags": {"a": "b"}, "properties": {"friendlyName": "f", "description": "d",
+        "zaffre-unknown": {"n": 1.5}}});
+    let mut taken = 0;
+    for seed in 1..=80_u64 {
+        let body = match seed {
+            1 => good.clone(),
+            seed => broken(&good, &mut Draw(seed * 15_485_863)),
+        };
+        let path = WS.replace("workspaces/default", &format!("workspaces/w{seed}"));
+        let got = s.ask("PUT", &path, body.clone()).await;
+        assert!(got.status < 500, "seed {seed}: {body}: {}", got.text());
+        if got.status >= 400 {
+            continue;
+        }
+        taken += 1;
+        let before = s.get(&path).await.is(200).json();
+        let patched = s.ask("PATCH", &path, json!({})).await;
+        assert!(
+            patched.status < 300,
+            "seed {seed}: {body}: {}",
+            patched.text()
+        );
+        let after = s.get(&path).await.is(200).json();
+        assert_eq!(lasting(&after), lasting(&before), "seed {seed}: {body}");
+    }
+    assert!(taken > 20, "only {taken} were taken");
+}
+
 /// F3: `PATCH(PUT(x), {}) = x`: whatever document was taken, a patch of nothing is taken too and changes no byte of what it
 /// means; what the document says beyond what we know is kept.
 #[tokio::test]

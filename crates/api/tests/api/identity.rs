@@ -85,6 +85,9 @@ fn expected(role: &str, route: &api::Route) -> bool {
         || template.ends_with("{g}")
         || read && template.ends_with("Services/workspaces");
     let whole = template.ends_with("workspaces/{w}");
+    if role != "none" && first_of_kubernetes(route) {
+        return true;
+    }
     match role {
         "Owner" => true,
         "Contributor" => read || !rights,
@@ -102,8 +105,43 @@ fn expected(role: &str, route: &api::Route) -> bool {
                 }
         }
         "AzureML Compute Operator" => near || workspace && (compute || whole && read),
+        // Of its own making: see `RUNNER`.
+        "Runner" => {
+            let jobs = template.contains("Services/workspaces/{w}/jobs");
+            near || whole && read || jobs && !template.ends_with("/cancel")
+        }
         _ => false,
     }
+}
+
+/// What a client of Kubernetes asks before anything else: everybody with a role may.
+fn first_of_kubernetes(route: &api::Route) -> bool {
+    ["zaffre/kube/", "authorization.k8s.io/"]
+        .iter()
+        .any(|begin| route.action.starts_with(begin))
+}
+
+/// The id of the role `Runner`.
+const RUNNER: &str = "00000000-0000-4000-8000-00000000000a";
+/// The actions on what is in a workspace.
+const ML: &str = "Microsoft.MachineLearningServices/workspaces";
+
+/// A role that may see a workspace and do everything with its jobs but cancel them.
+fn runner() -> Value {
+    json!({"properties": {
+        "roleName": "Runner",
+        "type": "CustomRole",
+        "assignableScopes": ["/"],
+        "permissions": [{
+            "actions": [format!("{ML}/jobs/*"), format!("{ML}/read")],
+            "notActions": [format!("{ML}/jobs/CANCEL/action")],
+        }],
+    }})
+}
+
+/// Where a definition lies.
+fn defined(scope: &str, id: &str) -> String {
+    format!("{scope}/providers/Microsoft.Authorization/roleDefinitions/{id}")
 }
 
 /// Documents and turns: nothing of both changes on a denial.
@@ -116,6 +154,7 @@ fn marks(s: &Server) -> (u64, usize) {
             model::Kind::Job,
             model::Kind::Identity,
             model::Kind::RoleAssignment,
+            model::Kind::RoleDefinition,
             model::Kind::Model,
             model::Kind::Workspace,
         ] {
@@ -145,8 +184,10 @@ async fn every_route_is_for_who_has_the_role_and_for_nobody_else() {
         "Reader",
         "AzureML Data Scientist",
         "AzureML Compute Operator",
+        "Runner",
         "none",
     ];
+    s.ask("PUT", &defined("", RUNNER), runner()).await.is(201);
     let mut who = vec![];
     for (n, role) in roles.iter().enumerate() {
         let name = format!("who{n}");
@@ -186,6 +227,7 @@ async fn every_route_is_for_who_has_the_role_and_for_nobody_else() {
         }
         let got = s.with(&stranger_now, method, &path, "{not json").await;
         let near = expected("none", route)
+            || first_of_kubernetes(route)
             || route.template.contains("/locations/") && method == "GET"
             || route.template.ends_with("{g}")
             || method == "GET" && route.template.ends_with("Services/workspaces");
@@ -200,7 +242,9 @@ async fn every_route_is_for_who_has_the_role_and_for_nobody_else() {
                 // Roles of AzureML do not reach the storage; its clients have signatures.
                 Guard::Blob | Guard::Kube => {
                     let read = ["GET", "HEAD"].contains(&method);
-                    ["Owner", "Contributor"].contains(role) || *role == "Reader" && read
+                    ["Owner", "Contributor"].contains(role)
+                        || *role == "Reader" && read
+                        || *role != "none" && first_of_kubernetes(route)
                 }
                 _ => expected(role, route),
             };
@@ -663,4 +707,140 @@ async fn the_configuration_says_where_everything_is() {
         assert_eq!(keys["keys"][0]["kty"], "OKP");
         assert!(keys["keys"][0]["d"].is_null());
     }
+}
+
+#[tokio::test]
+async fn x1_a_role_is_defined_by_who_may_at_every_scope_of_it() {
+    let s = server();
+    let secret = s.identity("boss").await;
+    s.role("boss", "Owner", WS).await.is(201);
+    let boss = s.token("boss", &secret).await;
+    let at = defined(WS, RUNNER);
+    let scoped = |scopes: &[&str]| {
+        let mut body = runner();
+        body["properties"]["assignableScopes"] = json!(scopes);
+        body.to_string()
+    };
+    // An owner of a workspace defines roles of it, and none that reach further.
+    for wide in [
+        &["/"][..],
+        &[WS, "/subscriptions/00000000-0000-0000-0000-000000000000"],
+    ] {
+        let refused = s.with(&boss, "PUT", &at, &scoped(wide)).await.is(403);
+        assert_eq!(refused.code(), "AuthorizationFailed");
+    }
+    s.with(&boss, "PUT", &at, &scoped(&[WS])).await.is(201);
+    let again = s
+        .with(&boss, "PUT", &at, &scoped(&[WS]))
+        .await
+        .is(200)
+        .json();
+    assert_eq!(again["properties"]["type"], "CustomRole");
+    assert_eq!(s.get(&at).await.is(200).json(), again);
+    // One that has become somebody else's, too, is no more theirs to change.
+    s.with(TOKEN, "PUT", &at, &scoped(&[WS, "/"])).await.is(200);
+    s.with(&boss, "PUT", &at, &scoped(&[WS])).await.is(403);
+    s.with(&boss, "DELETE", &at, "").await.is(403);
+    // Contributors define nothing.
+    let secret = s.identity("hand").await;
+    s.role("hand", "Contributor", "/").await.is(201);
+    let hand = s.token("hand", &secret).await;
+    s.with(&hand, "PUT", &at, &scoped(&[WS])).await.is(403);
+    s.with(&hand, "GET", &at, "").await.is(200);
+}
+
+#[tokio::test]
+async fn x2_a_defined_role_is_in_force_at_once_and_not_deleted_while_it_is_held() {
+    let s = server();
+    let secret = s.identity("me").await;
+    let refused = s.role("me", "Runner", WS).await.is(400);
+    assert!(refused.message().contains("role `Runner` does not exist"));
+    let at = defined("", RUNNER);
+    let mut body = runner();
+    s.ask("PUT", &at, body.clone()).await.is(201);
+    // by its name, and by what it is at its place
+    s.role("me", "runner", WS).await.is(201);
+    s.role("me", &at, WS).await.is(200);
+    let me = s.token("me", &secret).await;
+    let job = format!("{WS}/jobs/j");
+    s.with(&me, "GET", WS, "").await.is(200);
+    s.with(&me, "GET", &job, "").await.is(404);
+    s.with(&me, "POST", &format!("{job}/cancel"), "")
+        .await
+        .is(403);
+    s.with(&me, "GET", &format!("{WS}/computes"), "")
+        .await
+        .is(403);
+
+    let permissions = &mut body["properties"]["permissions"][0];
+    permissions["actions"] = json!([format!("{ML}/*/read")]);
+    permissions["notActions"] = json!([format!("{ML}/jobs/read")]);
+    s.ask("PUT", &at, body.clone()).await.is(200);
+    s.with(&me, "GET", &format!("{WS}/computes"), "")
+        .await
+        .is(200);
+    s.with(&me, "GET", &job, "").await.is(403);
+
+    let refused = s.ask("DELETE", &at, Value::Null).await.is(400);
+    assert_eq!(refused.code(), "RoleDefinitionHasAssignments");
+    // what is held stays within where it may be held
+    body["properties"]["assignableScopes"] = json!([OTHER]);
+    let refused = s
+        .ask("PUT", &defined(OTHER, RUNNER), body.clone())
+        .await
+        .is(400);
+    assert!(
+        refused.message().contains("is held by me"),
+        "{}",
+        refused.message()
+    );
+    s.ask("DELETE", "/identities/me", Value::Null).await.is(200);
+    s.ask("DELETE", &at, Value::Null).await.is(200);
+    s.ask("DELETE", &at, Value::Null).await.is(204);
+    assert_eq!(
+        s.get(&at).await.is(404).code(),
+        "RoleDefinitionDoesNotExist"
+    );
+
+    s.ask("PUT", &defined(OTHER, RUNNER), body.clone())
+        .await
+        .is(201);
+    s.identity("me").await;
+    let refused = s.role("me", "Runner", WS).await.is(400);
+    assert!(
+        refused.message().contains("is assignable at"),
+        "{}",
+        refused.message()
+    );
+    // a definition is found where it may be held, and nowhere beside that
+    s.get(&defined(WS, RUNNER)).await.is(404);
+    let names = async |scope: &str| -> Vec<String> {
+        let list = s
+            .get(defined(scope, "").trim_end_matches('/'))
+            .await
+            .is(200)
+            .json();
+        let all = list["value"].as_array().unwrap().iter();
+        all.map(|role| role["properties"]["roleName"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(WS).await.len(), 5, "azure's");
+    assert_eq!(names(OTHER).await.last().unwrap(), "Runner");
+
+    // neither a second one of a name, nor one of Azure's
+    let second = "00000000-0000-4000-8000-00000000000b";
+    let refused = s
+        .ask("PUT", &defined(OTHER, second), body.clone())
+        .await
+        .is(409);
+    assert_eq!(refused.code(), "RoleDefinitionWithSameNameExists");
+    body["properties"]["roleName"] = "reader".into();
+    s.ask("PUT", &defined(OTHER, second), body.clone())
+        .await
+        .is(409);
+    let reader = defined("", "acdd72a7-3385-48ef-bd42-f606fba81ae7");
+    let refused = s.ask("PUT", &reader, runner()).await.is(403);
+    assert_eq!(refused.code(), "RoleDefinitionIsBuiltIn");
+    s.ask("DELETE", &reader, Value::Null).await.is(403);
+    s.ask("PUT", &defined("", "runner"), runner()).await.is(400);
 }

@@ -191,6 +191,33 @@ async fn the_credential_of_a_run_opens_nothing_else() {
         .is(404)
         .json();
     assert_eq!(unknown["error_code"], "ENDPOINT_NOT_FOUND");
+    let said = unknown["message"].as_str().unwrap();
+    assert!(
+        said.ends_with("not offered here: api/2.0/mlflow/traces/none"),
+        "{said}"
+    );
+    // What a prompt is made with leaves nothing behind.
+    let prompt =
+        json!({"name": "p", "tags": [{"key": "mlflow.prompt.is_prompt", "value": "true"}]});
+    let refused = s
+        .ask("POST", &flow("registered-models/create"), prompt)
+        .await
+        .is(404)
+        .json();
+    assert_eq!(refused["error_code"], "ENDPOINT_NOT_FOUND");
+    s.get(&flow("registered-models/get?name=p")).await.is(404);
+    // MLflow 3 says in every search that it wants models and no prompts, or the other way.
+    for (sign, some) in [("!=", true), ("=", false)] {
+        let filter = format!("tag.`mlflow.prompt.is_prompt` {sign} 'true'");
+        let filter = filter
+            .replace(' ', "%20")
+            .replace('`', "%60")
+            .replace('=', "%3D");
+        let path = flow(&format!("registered-models/search?filter={filter}"));
+        let list = s.get(&path).await.is(200).json();
+        let all = list["registered_models"].as_array().map_or(0, Vec::len);
+        assert_eq!(all > 0, some, "{sign}: {list}");
+    }
     let old = flow("runs/get?run_id=j1").replace("/v2.0/", "/v7.0/");
     assert_eq!(
         s.get(&old).await.is(404).json()["error_code"],

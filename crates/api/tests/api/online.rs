@@ -1,6 +1,7 @@
 //! Online endpoints as documents, and deployments that are checked and refused.
 
 use crate::server::*;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 const EP: &str = "onlineEndpoints/my-ep";
@@ -89,7 +90,7 @@ async fn an_endpoint_has_two_keys_that_only_list_keys_shows() {
 }
 
 #[tokio::test]
-async fn a_token_endpoint_has_no_keys_and_no_token_yet() {
+async fn a_token_endpoint_has_tokens_for_its_address_and_no_keys() {
     let s = server();
     let path = format!("{WS}/{EP}");
     s.ask(
@@ -102,11 +103,53 @@ async fn a_token_endpoint_has_no_keys_and_no_token_yet() {
     s.ask("POST", &format!("{path}/listKeys"), Value::Null)
         .await
         .is(400);
-    let token = s
+    let until = || {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+            + 3_600
+    };
+    let before = until();
+    let got = s
         .ask("POST", &format!("{path}/token"), Value::Null)
         .await
+        .is(200);
+    assert_eq!(got.header("cache-control"), "no-store");
+    let told = got.json();
+    let expires = told["expiryTimeUtc"].as_u64().unwrap();
+    assert!((before..=until()).contains(&expires), "{told}");
+    assert_eq!(told["refreshAfterTimeUtc"], expires - 1_800);
+    let token = told["accessToken"].as_str().unwrap();
+    let claims = URL_SAFE_NO_PAD
+        .decode(token.split('.').nth(1).unwrap())
+        .unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    let endpoint = s.get(&path).await.is(200).json();
+    assert_eq!(claims["aud"], endpoint["properties"]["scoringUri"]);
+    assert_eq!(
+        (&claims["sub"], &claims["exp"]),
+        (&json!("zaffre"), &json!(expires))
+    );
+    // It opens nothing of the server itself.
+    let header = format!("Bearer {token}");
+    s.call("GET", &path, &[("authorization", &header)], "")
+        .await
+        .is(401);
+
+    let other = format!("{WS}/onlineEndpoints/keyed");
+    s.ask("PUT", &other, json!({"properties": {"authMode": "key"}}))
+        .await
+        .is(201);
+    let refused = s
+        .ask("POST", &format!("{other}/token"), Value::Null)
+        .await
         .is(400);
-    assert_eq!(token.code(), "NotSupported");
+    assert!(
+        refused.message().contains("is of authMode Key"),
+        "{}",
+        refused.message()
+    );
 }
 
 #[tokio::test]

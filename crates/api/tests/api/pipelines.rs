@@ -260,3 +260,89 @@ async fn a_sweep_without_its_metric_completes_and_warns() {
         "{warnings}"
     );
 }
+
+#[tokio::test]
+async fn a_parallel_step_is_a_step_like_any_other() {
+    let s = ready().await;
+    let code =
+        json!({"properties": {"codeUri": "azureml://datastores/workspaceblobstore/paths/code"}});
+    s.ask("PUT", &format!("{WS}/codes/c/versions/1"), code)
+        .await;
+    let spec = json!({"name": "score", "version": "1", "type": "parallel", "input_data": "${{inputs.rows}}",
+        "inputs": {"rows": {"type": "uri_folder"}}, "outputs": {"scores": {"type": "uri_file"}}, "mini_batch_size": "3",
+        "task": {"type": "run_function", "code": "azureml:c:1", "entry_script": "score.py", "environment": "azureml:e:1",
+            "append_row_to": "${{outputs.scores}}"}});
+    let at = format!("{WS}/components/score/versions/1");
+    let body = |spec: &Value| json!({"properties": {"componentSpec": spec}});
+    s.ask("PUT", &at, body(&spec)).await.is(201);
+    let mut wrong = spec.clone();
+    wrong["version"] = json!("2");
+    wrong["input_data"] = json!("${{inputs.row}}");
+    let refused = s
+        .ask("PUT", &at.replace("/1", "/2"), body(&wrong))
+        .await
+        .is(400);
+    assert!(
+        refused
+            .message()
+            .contains("names input row, and there is rows"),
+        "{}",
+        refused.message()
+    );
+
+    let mut job = pipeline(true);
+    job["properties"]["jobs"]["b"] = json!({"type": "parallel", "componentId": "azureml:score:1",
+        "inputs": {"rows": {"value": "${{parent.jobs.a.outputs.d}}"}}, "retry_settings": {"max_retries": 0}});
+    s.ask("PUT", &format!("{WS}/jobs/p"), job).await.is(201);
+    s.running("p_a").await;
+    s.engine.end("p_a", 0);
+    // `a` has written nothing here, so there is nothing to list
+    let path = format!("{WS}/jobs/p_b");
+    let step = s
+        .until(&path, |j| j["properties"]["status"] == "Failed")
+        .await;
+    let p = &step["properties"];
+    assert_eq!(
+        (&p["jobType"], &p["parentJobName"]),
+        (&json!("Command"), &json!("p"))
+    );
+    assert_eq!(
+        p["command"],
+        "parallel score.py --mini_batch_size 3 --output_file_name scores"
+    );
+    assert_eq!(p["parallel"]["retry_settings"], json!({"max_retries": 0}));
+    assert!(
+        p["outputs"]["scores"]["uri"]
+            .as_str()
+            .unwrap()
+            .ends_with("/azureml/p_b/scores"),
+        "{p}"
+    );
+    assert!(
+        children(&s, "p_b").await.is_empty(),
+        "it is no batch job, whose step has a name of its own"
+    );
+    s.get(&format!("{path}-batchscoring")).await.is(404);
+    s.get(&format!("/history/v1.0{WS}/runs/p_b/details"))
+        .await
+        .is(200);
+    let again = json!({"properties": p});
+    let refused = s
+        .ask("PUT", &format!("{WS}/jobs/other"), again)
+        .await
+        .is(400);
+    assert!(
+        refused.message().contains("which runs in a pipeline only"),
+        "{}",
+        refused.message()
+    );
+    let parent = s
+        .until(&format!("{WS}/jobs/p"), |j| {
+            j["properties"]["status"] == "Failed"
+        })
+        .await;
+    let why = parent["properties"]["properties"]["zaffre.why"]
+        .as_str()
+        .unwrap();
+    assert!(why.starts_with("step b (p_b): failed: the input "), "{why}");
+}

@@ -141,11 +141,15 @@ async fn errors_have_azures_shape() {
     let s = server();
     let got = s.get("/nowhere").await.is(404).json();
     assert_eq!(got["error"]["details"], json!([]));
-    assert_eq!(
-        s.ask("POST", WS, Value::Null).await.is(405).code(),
-        "MethodNotAllowed"
-    );
+    let wrong = s.ask("POST", WS, Value::Null).await.is(405);
+    assert_eq!(wrong.code(), "MethodNotAllowed");
+    assert_eq!(wrong.headers["allow"], "DELETE,GET,HEAD,PATCH,PUT");
     let token = format!("Bearer {TOKEN}");
+    let whole = s.get(WS).await.is(200);
+    let head = s.ask("HEAD", WS, Value::Null).await.is(200);
+    assert!(head.bytes.is_empty());
+    let length = whole.bytes.len().to_string();
+    assert_eq!(head.headers["content-length"], length.as_str());
     let got = s
         .call(
             "PUT",

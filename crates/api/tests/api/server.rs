@@ -1,8 +1,7 @@
 //! A server in this process: the real loop over memory adapters, a fake engine, and a client that speaks to the router.
 
-use api::{Api, Identities, JOB_KEY_BYTES, JobKey, RunKey, SasKey, Scheme, TokenDigest};
+use api::{Api, Identities, JOB_KEY_BYTES, JobKey, Routes, RunKey, SasKey, Scheme, TokenDigest};
 use axum::{
-    Router,
     body::Body,
     http::{HeaderMap, Request},
 };
@@ -135,7 +134,7 @@ pub struct Server {
     pub jobs: JobKey,
     /// Whether the disk is below its reserve.
     pub short: Arc<AtomicBool>,
-    pub router: Router,
+    pub router: Routes,
     pub control: Control,
     pub engine: Arc<Fake>,
 }

@@ -91,6 +91,10 @@ pub fn bring(
     }
     let mut mirror = Mirror::new(plan, &ground.config.socket_dir);
     mirror.fetch(tell)?;
+    if let Work::Pool(pool) = &order.work {
+        // an argument of the script may name it before its first file has come
+        fs::create_dir_all(&pool.root).map_err(|e| format!("input: {e}"))?;
+    }
     let image = std::env::vars()
         .filter(|(k, _)| !NOT_THE_IMAGES.contains(&k.as_str()) && !k.starts_with("ZAFFRE_"));
     let given = std::mem::take(&mut order.server_variables);

@@ -9,9 +9,10 @@ use super::{
     logs::{LogFile, Pump},
     outbox::Outbox,
     site::{Launched, Site},
+    task::{POOL_GRACE, SHUTDOWN_GRACE},
     worker::{self, Answer, Worker, kind},
 };
-use crate::{confine, proc, protocol::Pool};
+use crate::{confine, protocol::Pool};
 use model::{
     Bytes, Millis, Ranges,
     engine::{Cause, Exit},
@@ -233,6 +234,9 @@ impl PoolRun {
         let (channel, progress) = channel;
         let worker = Worker::new(number, l.child, channel, progress, pumps, cx.now)?;
         worker.watch(cx.epoll, self.slot)?;
+        if self.stopping {
+            worker.ask_to_end(); // the others were asked while it came
+        }
         self.workers.push(worker);
         Ok(())
     }
@@ -624,15 +628,20 @@ impl PoolRun {
         self.started().0 != self.told
     }
 
-    /// Asks every worker to end: idle ones by closing their channel, busy ones by SIGTERM.
+    /// How long its workers may take to end. One that is in the midst of `run()` is given up with the job: nothing that it
+    /// would still do counts.
+    pub fn grace(&self) -> Duration {
+        match self.pool.shutdown && !self.busy() {
+            true => SHUTDOWN_GRACE,
+            false => POOL_GRACE,
+        }
+    }
+
+    /// Asks every worker to end.
     pub fn ask_to_end(&mut self) {
         self.stopping = true;
         for worker in &self.workers {
-            if !worker.with_it().is_empty() || !worker.ready {
-                proc::kill_group(worker.child.id(), Signal::TERM);
-            } else {
-                let _ = worker.channel.shutdown(std::net::Shutdown::Write);
-            }
+            worker.ask_to_end();
         }
     }
 

@@ -4,16 +4,19 @@
 //!
 //! S1 the folder of a task lies below its node's and is closed to the users of other nodes;
 //! S2 `${{…}}` that names nothing is an error that names it, never an empty text;
-//! S3 what the user's program left in `outputs/` is kept under the artifacts, and is there again in the next attempt.
+//! S3 what the user's program left in `outputs/` is kept under the artifacts, and is there again in the next attempt;
+//! S4 a command's named outputs are put to their targets when it ends; the workers of a pool share them with those of other
+//!    nodes, before and after, and so write to the targets themselves.
 
+use super::outputs::{output_path, own_output, shared, shared_output, shares_outputs};
 use crate::{
     confine::{Cage, Plan},
     proc,
-    protocol::{Input, NodeConfig, Order, Output, Pool, Role, Work},
+    protocol::{Input, NodeConfig, Order, Pool, Role, Work},
     tree::{Copy, Seen},
 };
 use model::TaskId;
-use rustix::fs::{Mode, chown};
+use rustix::fs::chown;
 use rustix::process::{Gid, Uid};
 use std::{
     ffi::{OsStr, OsString},
@@ -134,7 +137,7 @@ impl Site {
                 own_folder(&folder.join(own), user)?;
             }
             for (ours, needed) in [
-                ("out", !order.outputs.is_empty()),
+                ("out", !order.outputs.is_empty() && !shares_outputs(&order)),
                 ("in", copies),
                 ("model", order.model.is_some()),
                 ("progress", matches!(order.work, Work::Pool(_))),
@@ -180,13 +183,11 @@ impl Site {
                 outputs.push((output.name.clone(), address.into()));
                 continue;
             }
-            let path = output_path(&folder, output);
-            let parent = if output.file {
-                path.parent().expect("it lies below the task's folder")
-            } else {
-                &path
+            let path = match &order.work {
+                Work::Pool(pool) => shared_output(pool, output, user),
+                Work::Command { .. } => own_output(&folder, output, user),
             };
-            own_folder(parent, user).map_err(|e| fail(&format!("output {}", output.name), e))?;
+            let path = path.map_err(|e| fail(&format!("output {}", output.name), e))?;
             outputs.push((output.name.clone(), path.into()));
         }
         let shown = order
@@ -205,7 +206,13 @@ impl Site {
         };
         let settings = match &order.work {
             Work::Command { .. } => String::new(),
-            Work::Pool(pool) => pool_settings(pool, &work, shown.as_deref(), user)?,
+            Work::Pool(pool) => {
+                let words = pool.arguments.iter();
+                let words: Result<Vec<String>, String> = words
+                    .map(|word| substitute(word, &paths, &outputs))
+                    .collect();
+                pool_settings(pool, &words?, &work, shown.as_deref(), user)?
+            }
         };
         let variables = variables(task, &order, &folder, &paths, &outputs, ground.config);
         let cage = Cage::make(Plan {
@@ -386,6 +393,9 @@ impl Site {
     /// Puts every named output to its target. Returns lines for the log.
     pub fn deliver(&self, scratch: &Path) -> Vec<String> {
         let mut notes = Vec::new();
+        if shares_outputs(&self.order) {
+            return notes; // they are there (S4)
+        }
         for output in &self.order.outputs {
             if output.address.is_some() {
                 continue;
@@ -465,7 +475,7 @@ fn mine(user: Option<(u32, u32)>) -> Copy<'static> {
     }
 }
 
-fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
+pub(super) fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -474,15 +484,6 @@ fn own_folder(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
         chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
     Ok(())
-}
-
-fn output_path(folder: &Path, output: &Output) -> PathBuf {
-    let own = folder.join("out").join(&output.name);
-    if output.file {
-        own.join(output.target.file_name().unwrap_or("output".as_ref()))
-    } else {
-        own
-    }
 }
 
 /// Whether a shell takes a path for one word and nothing else. What a user called the folder of an input is not part of its
@@ -659,6 +660,7 @@ fn visible(gpus: Option<&[u32]>) -> Option<String> {
 /// The worker's settings (`runtime/batch.py`).
 fn pool_settings(
     pool: &Pool,
+    arguments: &[String],
     work: &Path,
     model: Option<&Path>,
     user: Option<(u32, u32)>,
@@ -691,6 +693,8 @@ fn pool_settings(
         .map_err(|e| format!("output folder {}: {e}", pool.shared_output.display()))?;
     Ok(serde_json::json!({
         "script": script,
+        "arguments": arguments,
+        "shutdown": pool.shutdown,
         "model": model,
         "listing": pool.listing,
         "root": root,
@@ -701,16 +705,6 @@ fn pool_settings(
         "logging_level": pool.logging_level,
     })
     .to_string())
-}
-
-/// The folder that all workers of the run may write, whichever node they are on: its group is the run's.
-fn shared(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    if let Some((_, gid)) = user {
-        chown(path, None, Some(Gid::from_raw(gid)))?;
-        rustix::fs::chmod(path, Mode::from_raw_mode(0o2775))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ use crate::tree::Seen;
 pub const COMMAND_GRACE: Duration = Duration::from_secs(10);
 /// Workers have nothing to tidy: their results are out already.
 pub const POOL_GRACE: Duration = Duration::from_secs(2);
+/// Unless the script has a `shutdown()`, which may write a last file. Azure names no limit; the end of a step waits for it.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
 /// What a task needs of its node.
 pub struct Ground {
@@ -323,8 +325,8 @@ impl Task {
             }
             Run::Pool(pool) => {
                 self.mail.give_back(cx.now);
+                self.kill_at = Some(cx.now + pool.grace());
                 pool.ask_to_end();
-                self.kill_at = Some(cx.now + POOL_GRACE);
             }
             Run::None => {}
         }

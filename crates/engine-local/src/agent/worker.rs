@@ -4,14 +4,16 @@
 //! K2 an answer for anything else ends the worker: its words make no sense any more.
 
 use super::{logs::Pump, token};
+use crate::proc;
 use rustix::{
     event::epoll,
     io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, Signal, pidfd_open},
 };
 use std::{
     fs::File,
     io,
+    net::Shutdown,
     os::{
         fd::OwnedFd,
         unix::{fs::FileExt, net::UnixStream, process::ExitStatusExt},
@@ -199,6 +201,14 @@ impl Worker {
         self.answered = self.answered.wrapping_add(1);
         self.since = now;
         Ok(())
+    }
+    /// Asks it to end: an idle one by closing its channel, a busy one by SIGTERM.
+    pub fn ask_to_end(&self) {
+        if self.ready && self.with_it == 0 {
+            let _ = self.channel.shutdown(Shutdown::Write);
+        } else {
+            proc::kill_group(self.child.id(), Signal::TERM);
+        }
     }
     /// Forgets what it was given.
     pub fn drop_work(&mut self) {

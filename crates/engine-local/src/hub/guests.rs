@@ -66,10 +66,17 @@ pub fn plan(task: &TaskId, placement: &Placement, spec: &TaskSpec) -> Plan {
     let text = |path: &BlobPath| path.as_str().to_owned();
     let below = |tail: &str| format!("{}/{tail}", spec.artifacts.as_str());
     let mut fetch: Vec<String> = spec.code.iter().map(text).collect();
-    fetch.extend(spec.inputs.values().filter_map(|input| match input {
+    let sources = spec.inputs.values().filter_map(|input| match input {
         InputSpec::Literal(_) => None,
-        InputSpec::Path { source, .. } => Some(text(source)),
-    }));
+        InputSpec::Path { source, .. } => Some(source),
+    });
+    let mut sources: Vec<&BlobPath> = sources.collect();
+    if let Program::Pool(pool) = &spec.program
+        && let Some(listed) = sources.iter().position(|s| **s == pool.root)
+    {
+        sources.remove(listed); // piece by piece, below; another input may be the same folder, and wants all of it
+    }
+    fetch.extend(sources.into_iter().map(text));
     fetch.extend(spec.model.iter().map(|m| text(&m.source)));
     let mut later = Vec::new();
     let mut push = vec![text(&spec.artifacts)];
@@ -287,4 +294,90 @@ fn order_of_guest(
         own_user: false,
     };
     resolve::order(task, placement, spec, given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{
+        Attempt, JobId, Millis, Resources, Workspace,
+        engine::{EnvironmentSpec, OutputSpec, Packages, PoolSpec, RowFormat},
+    };
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_input_of_a_pool_comes_piece_by_piece_and_its_outputs_go_home() {
+        let path = |text: &str| BlobPath::new(text).unwrap();
+        let pool = PoolSpec {
+            workers: 1,
+            script: Some("score.py".into()),
+            arguments: Vec::new(),
+            rows: None,
+            shutdown: true,
+            listing: path("runs/listing"),
+            root: path("in/rows"),
+            group: 1,
+            timeout: Millis(1000),
+            format: RowFormat::Csv,
+            collect: true,
+            header: false,
+            shared_output: path("runs/shared"),
+            logging_level: "info".into(),
+        };
+        let input = |text| InputSpec::Path {
+            source: path(text),
+            copy: false,
+        };
+        let output = OutputSpec {
+            target: path("out/files"),
+            file: false,
+            address: None,
+            register: None,
+            remote: None,
+        };
+        let mut spec = TaskSpec {
+            program: Program::Pool(pool),
+            environment: EnvironmentSpec {
+                label: "e:1".into(),
+                image: None,
+                packages: Packages::None,
+            },
+            code: None,
+            inputs: BTreeMap::from([
+                ("model".into(), input("in/model")),
+                ("rows".into(), input("in/rows")),
+            ]),
+            outputs: BTreeMap::from([("files".into(), output)]),
+            model: None,
+            variables: BTreeMap::new(),
+            limits: Resources::default(),
+            artifacts: path("runs/j"),
+        };
+        let workspace = Workspace::new("s", "g", "w");
+        let task = TaskId {
+            job: JobId::new(&workspace, "j"),
+            index: 0,
+            attempt: Attempt(1),
+        };
+        let compute = model::ComputeId::new(&workspace, "c");
+        let placement = Placement {
+            place: Place::On(NodeId {
+                compute,
+                ordinal: 0,
+                incarnation: 1,
+            }),
+            gang: vec![task.clone()],
+        };
+        let first = plan(&task, &placement, &spec);
+        assert_eq!(first.later, ["in/rows"]);
+        assert_eq!(first.fetch[..2], ["in/model", "runs/listing"]);
+        assert_eq!(first.push, ["runs/j", "runs/shared", "out/files"]);
+
+        spec.inputs.insert("whole".into(), input("in/rows"));
+        let second = plan(&task, &placement, &spec);
+        assert!(
+            second.fetch.contains(&"in/rows".to_owned()),
+            "all of it for the other"
+        );
+    }
 }

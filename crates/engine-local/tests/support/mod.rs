@@ -262,6 +262,9 @@ impl Rig {
             program: Program::Pool(PoolSpec {
                 workers,
                 script: Some("score.py".into()),
+                arguments: Vec::new(),
+                rows: None,
+                shutdown: false,
                 listing,
                 root: BlobPath::new("input").unwrap(),
                 group: 1,

@@ -79,10 +79,26 @@ impl Turning<'_> {
     /// A rule that ends the run, if it breaks one.
     fn broken_rule(&self, job: &JobId, spec: &BatchSpec) -> Option<Why> {
         let batch = self.world.batch(job)?;
-        let failed = self.world.run(job)?.progress.as_ref()?.failed_items;
+        let progress = self.world.run(job)?.progress.as_ref()?;
+        let failed = progress.failed_items;
         let threshold = spec.error_threshold;
         if u64::try_from(threshold).is_ok_and(|most| failed > most) {
             return Some(Why::ErrorThreshold { failed, threshold });
+        }
+        let (failed, threshold) = (
+            progress.failed + progress.short,
+            spec.mini_batch_error_threshold,
+        );
+        if u64::try_from(threshold).is_ok_and(|most| u64::from(failed) > most) {
+            return Some(Why::MiniBatchErrorThreshold { failed, threshold });
+        }
+        let (total, percent) = (batch.total(), spec.allowed_failed_percent);
+        if u64::from(failed) * 100 > u64::from(total) * u64::from(percent) {
+            return Some(Why::AllowedFailedPercent {
+                failed,
+                total,
+                percent,
+            });
         }
         let cap = spec.max_preemptions?;
         let worn = batch.losses.iter().find(|&(_, &n)| n > cap);

@@ -20,6 +20,7 @@ struct Got {
     causes: Vec<(u32, Cause)>,
     rows: u64,
     failed_items: u64,
+    short: u32,
     discarded: u32,
     header: Option<Box<str>>,
 }
@@ -76,6 +77,7 @@ impl Turning<'_> {
                 done: got.done,
                 rows: got.rows,
                 failed_items: got.failed_items,
+                short: got.short,
                 returned: got.returned,
                 discarded: got.discarded,
                 header: got.header.filter(|_| !had_header),
@@ -167,7 +169,9 @@ fn parcel_in(
         }
         got.done.insert(f.index);
         got.rows += u64::from(f.rows);
-        got.failed_items += u64::from(batch.inputs(f.index).saturating_sub(f.items));
+        let lacking = batch.inputs(f.index).saturating_sub(f.items);
+        got.failed_items += u64::from(lacking);
+        got.short += u32::from(lacking > 0);
         if from.is_some() {
             spans.push(span(f, offset));
             offset += u64::from(f.bytes);

@@ -56,6 +56,7 @@ impl World {
                 done,
                 rows,
                 failed_items,
+                short,
                 returned,
                 discarded,
                 header,
@@ -77,6 +78,7 @@ impl World {
                 progress.done = batch.done.count();
                 progress.rows += rows;
                 progress.failed_items += failed_items;
+                progress.short += short;
                 progress.discarded += u64::from(*discarded);
             }
             BatchEvent::Failed {

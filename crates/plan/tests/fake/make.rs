@@ -83,11 +83,15 @@ pub struct BatchOf {
     pub workers: u32,
     pub retries: u32,
     pub threshold: i64,
+    pub mini_batch_threshold: i64,
+    pub percent: u32,
     pub wait: bool,
     pub summary: bool,
     pub max_preemptions: Option<u32>,
     pub resume_from: Option<JobId>,
     pub fingerprint: String,
+    /// Of a step of a pipeline: the input that it lists.
+    pub input_from: Option<String>,
 }
 impl Default for BatchOf {
     fn default() -> Self {
@@ -96,11 +100,14 @@ impl Default for BatchOf {
             workers: 2,
             retries: 3,
             threshold: -1,
+            mini_batch_threshold: -1,
+            percent: 100,
             wait: false,
             summary: false,
             max_preemptions: None,
             resume_from: None,
             fingerprint: "f".into(),
+            input_from: None,
         }
     }
 }
@@ -109,6 +116,9 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
     let pool = PoolSpec {
         workers: of.workers,
         script: Some("score.py".into()),
+        arguments: Vec::new(),
+        rows: None,
+        shutdown: false,
         listing: path("azureml/run/listing"),
         root: path("data/in"),
         group: of.group,
@@ -122,11 +132,14 @@ pub fn batch(compute: &model::ComputeId, instances: u32, of: &BatchOf) -> RunSpe
     let spec = BatchSpec {
         input: path("data/in"),
         input_is_folder: true,
+        input_from: of.input_from.as_deref().map(Into::into),
         mini_batch_size: of.group,
         workers_per_node: of.workers,
         max_retries: of.retries,
         timeout: Millis::secs(30),
         error_threshold: of.threshold,
+        mini_batch_error_threshold: of.mini_batch_threshold,
+        allowed_failed_percent: of.percent,
         output: if of.summary {
             BatchOutput::SummaryOnly
         } else {

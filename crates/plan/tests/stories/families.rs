@@ -1,14 +1,15 @@
 //! The verbs of pipelines and sweeps.
 //!
 //! * `step NAME of PIPELINE on=COMPUTE [in=INPUT:STEP,…] [out=OUTPUT,…] [export=OUTPUT:NAME,…] [asset=NAME[:VERSION]] [sent=yes]
-//!   [print=FINGERPRINT]` and how it behaves: collected until `pipeline NAME [stop] [rerun]` submits them;
+//!   [print=FINGERPRINT]` and how it behaves: collected until `pipeline NAME [stop] [rerun]` submits them; with `lists=INPUT
+//!   files=N` and what a batch run has it is a parallel step;
 //! * `sweep NAME on COMPUTE total=N at=N by=grid|random|sobol|bayesian [bandit=|median|truncation=] [interval=] [delay=]`;
 //! * `report TRIAL VALUE`, `family NAME`.
 
 use super::*;
 use model::{
     Part, PipelineSpec, Real, RunSpec, StepSpec, SweepSpec, Work,
-    engine::{OutputSpec, Register, Remote},
+    engine::{OutputSpec, Program, Register, Remote},
     family::{Binding, Domain, Goal, OnFailure, Policy, Rerun, Sampling, Source, Termination, Way},
 };
 
@@ -29,7 +30,10 @@ impl Story {
         let job = self.job(&format!("{pipeline}_{name}"));
         self.behave(&job, options);
         let compute = self.compute(options.0.get("on").copied().unwrap_or("c"));
-        let mut run = make::command(&compute, options.number("instances", 1), None);
+        let mut run = match options.has("lists") {
+            true => self.batch_spec(&job, compute.name(), options),
+            false => make::command(&compute, options.number("instances", 1), None),
+        };
         if options.has("pipeline") {
             run.work = Work::Pipeline(Box::new(self.collected(job.name(), options)));
         }
@@ -216,6 +220,11 @@ impl Story {
         };
         for (name, input) in &record.spec.task.inputs {
             self.say(&format!("{job} takes {name} from {input:?}"));
+        }
+        if let (Work::Batch(batch), Program::Pool(pool)) =
+            (&record.spec.work, &record.spec.task.program)
+        {
+            self.say(&format!("{job} lists {} below {}", batch.input, pool.root));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{Place, sample::path};
-use crate::{BlobError, Blobs};
+use crate::{BlobError, Blobs, FLEETING};
 
 pub(super) const CASES: &[fn(Place<dyn Blobs>)] = &[
     a_blob_is_unseen_until_it_is_finished,
@@ -27,6 +27,7 @@ pub(super) const CASES: &[fn(Place<dyn Blobs>)] = &[
     folders_go_with_everything_below,
     segments_grow_by_whole_appends,
     readers_see_whole_blobs_only,
+    blobs_are_joined_in_order,
 ];
 
 fn put(blobs: &dyn Blobs, name: &str, text: &str) {
@@ -94,6 +95,30 @@ fn a_blob_is_unseen_until_it_is_finished(open: Place<dyn Blobs>) {
         text(blobs.as_ref(), "c/a/b.txt").as_deref(),
         Some("half and half")
     );
+}
+
+fn blobs_are_joined_in_order(open: Place<dyn Blobs>) {
+    let blobs = open();
+    let long = "0123456789".repeat(30_000);
+    put(blobs.as_ref(), &format!("{FLEETING}/up/1"), "first, ");
+    put(blobs.as_ref(), &format!("{FLEETING}/up/2"), &long);
+    put(blobs.as_ref(), &format!("{FLEETING}/up/3"), "");
+    let mut writer = blobs.write(&path("c/joined")).expect("begun");
+    let mut add = |name: &str, part| writer.add(&path(&format!("{FLEETING}/up/{name}")), part);
+    assert_eq!(add("1", 0..7).expect("added"), 7);
+    assert!(matches!(add("9", 0..1), Err(BlobError::NotFound(_))));
+    assert_eq!(add("2", 0..300_000).expect("added"), 300_000);
+    assert_eq!(add("3", 0..0).expect("added"), 0);
+    assert_eq!(add("1", 5..9).expect("cut at its end"), 2);
+    assert_eq!(add("1", 8..9).expect("behind its end"), 0);
+    assert_eq!(add("1", 0..5).expect("again"), 5);
+    writer.write_all(b"last").expect("written");
+    let info = writer
+        .finish(false, None, BTreeMap::new())
+        .expect("finished");
+    let whole = format!("first, {long}, firstlast");
+    assert_eq!(info.len, whole.len() as u64);
+    assert_eq!(text(blobs.as_ref(), "c/joined"), Some(whole));
 }
 
 fn a_blob_outlives_a_restart_with_what_is_known_of_it(open: Place<dyn Blobs>) {

@@ -132,6 +132,7 @@ pub fn taken(job: &JobId, done: Ranges) -> Event {
             done,
             rows: 1,
             failed_items: 0,
+            short: 0,
             returned: Ranges::new(),
             discarded: 0,
             header: None,

@@ -1,7 +1,7 @@
 //! A blob being written (O1, O3).
 
 use model::BlobPath;
-use port::{BlobError, BlobInfo, BlobWriter};
+use port::{BlobError, BlobInfo, BlobWriter, FLEETING};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps},
     io::Errno,
@@ -9,7 +9,8 @@ use rustix::{
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
+    ops::Range,
     sync::Arc,
 };
 
@@ -26,6 +27,8 @@ pub(super) struct Writer {
     path: BlobPath,
     /// In `.tmp`.
     name: String,
+    /// Not synced (O3 of the port).
+    fleeting: bool,
     file: BufWriter<Gate>,
 }
 
@@ -55,8 +58,10 @@ impl Writer {
             )?)
         })
         .map_err(|error| trouble(path, error))?;
+        let fleeting = inner.remembers_boot && path.container() == FLEETING;
         Ok(Writer {
             inner,
+            fleeting,
             path: path.clone(),
             name,
             file: BufWriter::with_capacity(BUFFER, Gate(File::from(file))),
@@ -80,6 +85,9 @@ impl Writer {
                 last_modification: time,
             },
         )?;
+        if self.fleeting {
+            return Ok(());
+        }
         at("blob.sync", || file.sync_all())
     }
 
@@ -114,6 +122,9 @@ impl Writer {
                 Ok(())
             });
             let Err(error) = renamed else {
+                if self.fleeting {
+                    return Ok(());
+                }
                 return at("blob.sync_folder", || Ok(rustix::fs::fsync(&folder)?))
                     .map_err(|error| trouble(&self.path, error));
             };
@@ -169,6 +180,21 @@ impl Write for Writer {
 }
 
 impl BlobWriter for Writer {
+    fn add(&mut self, blob: &BlobPath, part: Range<u64>) -> Result<u64, BlobError> {
+        let (mut from, version) = self.inner.open(blob, OFlags::RDONLY)?;
+        let len = part.end.min(version.len).saturating_sub(part.start);
+        if len == 0 {
+            return Ok(0);
+        }
+        let copied = self.file.flush().and_then(|()| {
+            from.seek(SeekFrom::Start(part.start))?;
+            let mut to = &self.file.get_ref().0;
+            // Inside the kernel, by `copy_file_range` where the file system has it.
+            at("blob.write", || io::copy(&mut from.take(len), &mut to))
+        });
+        copied.map_err(|error| trouble(&self.path, error))
+    }
+
     fn finish(
         mut self: Box<Self>,
         create_only: bool,

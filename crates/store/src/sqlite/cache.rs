@@ -1,11 +1,11 @@
-//! Documents that were read of late, so that a client that asks again and again does not cost a look-up each time.
+//! Documents that were read or written of late, so that what is asked for again and again does not cost a look-up each time.
 //!
-//! Q1 what is found here is what the file says: a write takes its documents out before it is committed, and nothing that
-//!    was read before the end of that commit comes in after it.
+//! Q1 what is found here is what the file says: a write takes its documents out before it is committed and brings what it
+//!    made of them when it has been; what was read beside it is kept only if no commit changed it meanwhile.
 
 use model::{DocKey, Document, Event, RunEvent};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,6 +13,11 @@ use std::{
 const GENERATION: usize = 4 << 20;
 /// What a document takes besides its texts.
 const OVERHEAD: usize = 512;
+/// Changes that are remembered, so that a reader that was slower than a commit can tell whether it concerns him.
+const CHANGES: usize = 1024;
+
+/// What a commit made of a document; `None` when it removed it.
+pub(super) type Change = (DocKey, Option<Document>);
 
 #[derive(Default)]
 pub(super) struct Cache(Mutex<Shelf>);
@@ -24,11 +29,15 @@ struct Shelf {
     old: HashMap<DocKey, Document>,
     /// Of `young`.
     bytes: usize,
-    /// Counts beginnings and ends of commits: odd while one is under way.
-    commits: u64,
+    /// Commits that have ended, however they did.
+    ended: u64,
+    /// What the last commits changed, each with the number of its commit, the one under way included.
+    changes: VecDeque<(u64, DocKey)>,
+    /// The last commit of which a change was forgotten.
+    forgotten: u64,
 }
 
-/// When a document was looked for, to be shown when it is put.
+/// How many commits had ended when a document was looked for, to be shown when it is put.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked(u64);
 
@@ -47,14 +56,15 @@ impl Cache {
                 shelf.add(document.clone());
                 Ok(document)
             }
-            None => Err(Asked(shelf.commits)),
+            None => Err(Asked(shelf.ended)),
         }
     }
 
-    /// Keeps what was read after `asked`, unless there was a commit in between (Q1).
+    /// Keeps what was read after `asked`, unless a commit that had not ended then changes it (Q1).
     pub(super) fn put(&self, asked: Asked, document: &Document) {
         let mut shelf = self.shelf();
-        if asked.0 == shelf.commits && asked.0.is_multiple_of(2) {
+        let mut since = shelf.changes.iter().rev().take_while(|c| c.0 > asked.0);
+        if shelf.forgotten <= asked.0 && since.all(|(_, key)| *key != document.key) {
             shelf.add(document.clone());
         }
     }
@@ -62,16 +72,27 @@ impl Cache {
     /// Takes out what these events change. To be followed by `committed`, however the commit ends.
     pub(super) fn commit(&self, events: &[Event]) {
         let mut shelf = self.shelf();
-        shelf.commits += 1;
+        let number = shelf.ended + 1;
         for key in events.iter().filter_map(changed) {
-            if let Some(document) = shelf.young.remove(key) {
-                shelf.bytes -= size(&document);
-            }
-            shelf.old.remove(key);
+            shelf.remove(key);
+            shelf.changes.push_back((number, key.clone()));
+        }
+        while shelf.changes.len() > CHANGES {
+            let oldest = shelf.changes.pop_front();
+            shelf.forgotten = oldest.map_or(number, |(commit, _)| commit);
         }
     }
-    pub(super) fn committed(&self) {
-        self.shelf().commits += 1;
+
+    /// Ends the commit; `made` is what it wrote, in order, and nothing when it failed.
+    pub(super) fn committed(&self, made: Vec<Change>) {
+        let mut shelf = self.shelf();
+        shelf.ended += 1;
+        for (key, document) in made {
+            match document {
+                Some(document) => shelf.add(document),
+                None => shelf.remove(&key),
+            }
+        }
     }
 }
 
@@ -82,9 +103,20 @@ impl Shelf {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
-        if size <= GENERATION && self.young.insert(document.key.clone(), document).is_none() {
+        self.old.remove(&document.key);
+        if size <= GENERATION {
             self.bytes += size;
+            if let Some(before) = self.young.insert(document.key.clone(), document) {
+                self.bytes -= self::size(&before);
+            }
         }
+    }
+
+    fn remove(&mut self, key: &DocKey) {
+        if let Some(document) = self.young.remove(key) {
+            self.bytes -= size(&document);
+        }
+        self.old.remove(key);
     }
 }
 
@@ -128,28 +160,73 @@ mod tests {
         cache.get(&document(name, 1, 0).key).unwrap_err()
     }
 
-    #[test]
-    fn what_was_read_before_a_commit_ended_is_not_kept() {
-        let cache = Cache::default();
-        let event = Event::Declared {
-            document: document("A", 2, 9),
+    fn declared(document: &Document) -> Event {
+        Event::Declared {
+            document: document.clone(),
             declared: Declared::Other,
-        };
-        let old = document("a", 1, 9);
+        }
+    }
+
+    #[test]
+    fn what_was_read_beside_a_commit_that_changed_it_is_not_kept() {
+        let cache = Cache::default();
+        let (old, new) = (document("a", 1, 9), document("A", 2, 9));
+        let other = document("b", 1, 9);
         let before = asked(&cache, "a");
         cache.put(before, &old);
         assert_eq!(cache.get(&old.key).unwrap(), old);
-        cache.commit(std::slice::from_ref(&event));
+
+        cache.commit(&[declared(&new)]);
         let during = asked(&cache, "a");
         cache.put(during, &old);
         cache.put(before, &old);
         asked(&cache, "a");
-        cache.committed();
+        cache.put(asked(&cache, "b"), &other);
+        assert_eq!(cache.get(&other.key).unwrap(), other, "nobody changes it");
+        cache.committed(Vec::new());
         cache.put(during, &old);
         cache.put(before, &old);
         let after = asked(&cache, "a");
-        cache.put(after, &document("a", 2, 9));
+        cache.put(after, &new);
         assert_eq!(cache.get(&old.key).unwrap().generation, 2);
+    }
+
+    #[test]
+    fn what_a_commit_wrote_is_there_and_what_it_removed_is_not() {
+        let cache = Cache::default();
+        let (first, second) = (document("a", 1, 9), document("a", 2, 9));
+        let gone = |key: &DocKey| Event::Withdrawn {
+            key: key.clone(),
+            at: Time(2),
+        };
+        cache.commit(&[declared(&first)]);
+        cache.committed(vec![(first.key.clone(), Some(first.clone()))]);
+        assert_eq!(cache.get(&first.key).unwrap(), first);
+        cache.commit(&[gone(&first.key), declared(&second)]);
+        let made = vec![
+            (first.key.clone(), None),
+            (first.key.clone(), Some(second.clone())),
+        ];
+        cache.committed(made);
+        assert_eq!(cache.get(&first.key).unwrap(), second);
+        let asked_then = Asked(1);
+        cache.commit(&[gone(&first.key)]);
+        cache.committed(vec![(first.key.clone(), None)]);
+        cache.put(asked_then, &second);
+        asked(&cache, "a");
+    }
+
+    #[test]
+    fn a_reader_slower_than_all_that_is_remembered_keeps_nothing() {
+        let cache = Cache::default();
+        let slow = asked(&cache, "a");
+        for i in 0..=CHANGES {
+            cache.commit(&[declared(&document(&format!("m{i}"), 1, 9))]);
+            cache.committed(Vec::new());
+        }
+        cache.put(slow, &document("a", 1, 9));
+        asked(&cache, "a");
+        assert_eq!(cache.shelf().changes.len(), CHANGES);
     }
 
     #[test]

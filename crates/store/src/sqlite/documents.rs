@@ -33,6 +33,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
         Kind::InstanceType => "instancetype",
         Kind::Identity => "identity",
         Kind::RoleAssignment => "role-assignment",
+        Kind::RoleDefinition => "role-definition",
         Kind::Tracked => "tracked",
     }
 }
@@ -82,7 +83,9 @@ impl Stored<'_> {
     }
 }
 
-const COLUMNS: &str = "folded, spelled, generation, json, created, modified, by, seq, crc";
+const COLUMNS: &str = "document.folded, spelled, generation, json, created, modified, by, seq, crc";
+/// Of `COLUMNS`.
+const COLUMN_COUNT: usize = 9;
 
 fn read(workspace: &Arc<Workspace>, kind: Kind, row: &Row<'_>) -> Result<Document, Trouble> {
     let text = |column: usize| -> Result<&str, Trouble> {
@@ -142,8 +145,13 @@ pub(super) fn workspace(
 }
 
 fn spelled(row: &Row<'_>) -> Result<Arc<Workspace>, rusqlite::Error> {
-    let text = |column: usize| row.get::<_, String>(column);
-    Ok(Workspace::new(&text(1)?, &text(2)?, &text(3)?))
+    spelled_at(row, 1)
+}
+
+/// Of the three columns from `first` on.
+fn spelled_at(row: &Row<'_>, first: usize) -> Result<Arc<Workspace>, rusqlite::Error> {
+    let text = |column: usize| row.get::<_, String>(first + column);
+    Ok(Workspace::new(&text(0)?, &text(1)?, &text(2)?))
 }
 
 pub(super) fn workspaces(db: &Connection) -> Result<Vec<Arc<Workspace>>, Trouble> {
@@ -154,17 +162,16 @@ pub(super) fn workspaces(db: &Connection) -> Result<Vec<Arc<Workspace>>, Trouble
 }
 
 pub(super) fn get(db: &Connection, key: &DocKey) -> Result<Option<Document>, Trouble> {
-    let Some((id, workspace)) = workspace(db, &key.workspace)? else {
-        return Ok(None);
-    };
+    // One statement: each is a transaction of its own, with its locks.
     let mut find = db.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM document WHERE workspace = ?1 AND kind = ?2 AND folded = ?3"
+        "SELECT {COLUMNS}, subscription, grp, name FROM workspace JOIN document ON workspace = workspace.id
+         WHERE workspace.folded = ?1 AND kind = ?2 AND document.folded = ?3"
     ))?;
     let folded = key.path.as_str().to_ascii_lowercase();
-    let mut rows = find.query((id, kind_name(key.kind), folded))?;
+    let mut rows = find.query((fold_workspace(&key.workspace), kind_name(key.kind), folded))?;
     match rows.next()? {
         None => Ok(None),
-        Some(row) => read(&workspace, key.kind, row).map(Some),
+        Some(row) => read(&spelled_at(row, COLUMN_COUNT)?, key.kind, row).map(Some),
     }
 }
 
@@ -243,16 +250,21 @@ pub(super) fn page(
     let mut documents: Vec<Document> = Vec::with_capacity(limit.min(256));
     while let Some(row) = rows.next()? {
         if documents.len() == limit {
-            let next = documents.last().map(|last| Position {
-                newest_first: page.newest_first,
-                created: last.created.0,
-                folded: last.key.path.as_str().to_ascii_lowercase(),
-            });
-            return Ok((documents, next.map(|p| p.token())));
+            let next = documents.last().map(|last| behind(page, last));
+            return Ok((documents, next));
         }
         documents.push(read(&workspace, page.kind, row)?);
     }
     Ok((documents, None))
+}
+
+pub(super) fn behind(page: &Page, document: &Document) -> String {
+    let place = Position {
+        newest_first: page.newest_first,
+        created: document.created.0,
+        folded: document.key.path.as_str().to_ascii_lowercase(),
+    };
+    place.token()
 }
 
 /// The query of a page and the values of its bounds.

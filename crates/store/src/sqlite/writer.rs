@@ -1,16 +1,18 @@
 //! The writing connection. One append is one immediate transaction (T1).
 
-use model::{BlobPath, DocKey, Document, Event, JobId, Kind, RunEvent, Workspace};
+use model::{BlobPath, DocKey, Document, Event, JobId, Kind, Name, RunEvent, Time, Workspace};
 use port::{Append, StoreError};
 use rusqlite::{Connection, OptionalExtension};
 use std::{
     collections::HashMap,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
     Trouble,
+    cache::Change,
     documents::{self, Stored, fold_workspace, kind_name},
     events::{self, VERSION},
     signed,
@@ -23,12 +25,18 @@ mod runs;
 const COMPACTED_AT_ONCE: u32 = 10_000;
 /// Segments whose next block number is remembered. More batch runs than this at once only cost a look-up each.
 const SEGMENTS: usize = 1_024;
+/// Workspaces that are remembered.
+const WORKSPACES: usize = 64;
 
 pub(super) struct Writer {
     db: Connection,
     folder: PathBuf,
     /// Where the next block of spans goes: by run and segment. Emptied when a transaction is given up.
     places: HashMap<(JobId, BlobPath), Place>,
+    /// Rows of workspaces and how they are spelled. Emptied when a transaction is given up.
+    workspaces: HashMap<Arc<Workspace>, (i64, Arc<Workspace>)>,
+    /// What the append under way makes of documents.
+    made: Vec<Change>,
     /// Set when the outcome of an append is unknown: nothing is appended after it.
     unknown: Option<u64>,
 }
@@ -46,8 +54,15 @@ impl Writer {
             db,
             folder: folder.to_owned(),
             places: HashMap::new(),
+            workspaces: HashMap::new(),
+            made: Vec::new(),
             unknown: None,
         }
+    }
+
+    /// What the last append made of documents; true only if it succeeded.
+    pub(super) fn take_made(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.made)
     }
 
     pub(super) fn append(&mut self, turn: &Append<'_>) -> Result<u64, StoreError> {
@@ -158,6 +173,7 @@ impl Writer {
 
     fn give_up(&mut self) {
         self.places.clear();
+        self.workspaces.clear();
         if !self.db.is_autocommit()
             && let Err(error) = self.execute("ROLLBACK")
         {
@@ -245,12 +261,9 @@ impl Writer {
         }
     }
 
-    fn document(&self, seq: u64, document: &Document) -> Result<(), Trouble> {
+    fn document(&mut self, seq: u64, document: &Document) -> Result<(), Trouble> {
         let key = &document.key;
-        let (id, workspace) = match documents::workspace(&self.db, &key.workspace)? {
-            Some(found) => found,
-            None => (self.make_workspace(&key.workspace)?, key.workspace.clone()),
-        };
+        let (id, workspace) = self.workspace(&key.workspace)?;
         let folded = key.path.as_str().to_ascii_lowercase();
         let before: Option<(i64, String, i64)> = self
             .db
@@ -316,18 +329,49 @@ impl Writer {
                     stored.crc(),
                 ))?,
         };
+        let written = Document {
+            key: DocKey {
+                path: if spelled == key.path.as_str() {
+                    key.path.clone()
+                } else {
+                    Name::from(spelled)
+                },
+                workspace,
+                kind: key.kind,
+            },
+            created: Time(created),
+            ..document.clone()
+        };
+        self.made.push((written.key.clone(), Some(written)));
         Ok(())
+    }
+
+    /// The row of a workspace and how it is spelled; made when it is new.
+    fn workspace(&mut self, named: &Arc<Workspace>) -> Result<(i64, Arc<Workspace>), Trouble> {
+        if let Some(known) = self.workspaces.get(named) {
+            return Ok(known.clone());
+        }
+        let found = match documents::workspace(&self.db, named)? {
+            Some(found) => found,
+            None => (self.make_workspace(named)?, named.clone()),
+        };
+        if self.workspaces.len() >= WORKSPACES {
+            self.workspaces.clear();
+        }
+        self.workspaces.insert(named.clone(), found.clone());
+        Ok(found)
     }
 
     fn make_workspace(&self, w: &Workspace) -> Result<i64, Trouble> {
         let mut make = self.db.prepare_cached(
             "INSERT INTO workspace (folded, subscription, grp, name) VALUES (?1, ?2, ?3, ?4)",
         )?;
-        let names = [&w.subscription, &w.group, &w.name].map(model::Name::as_str);
+        let names = [&w.subscription, &w.group, &w.name].map(Name::as_str);
         Ok(make.insert((fold_workspace(w), names[0], names[1], names[2]))?)
     }
 
     fn remove(&mut self, key: &DocKey) -> Result<(), Trouble> {
+        self.made.push((key.clone(), None));
         if let Some((workspace, _)) = documents::workspace(&self.db, &key.workspace)? {
             self.db
                 .prepare_cached(
@@ -339,11 +383,15 @@ impl Writer {
                     key.path.as_str().to_ascii_lowercase(),
                 ))?;
             // A workspace is there, and spelled, as long as it holds a document.
-            self.db
+            let removed = self
+                .db
                 .prepare_cached(
                     "DELETE FROM workspace WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM document WHERE workspace = ?1)",
                 )?
                 .execute([workspace])?;
+            if removed > 0 {
+                self.workspaces.remove(&key.workspace);
+            }
         }
         if key.kind == Kind::Job {
             self.forget(&JobId::new(&key.workspace, key.path.clone()))?;

@@ -50,6 +50,34 @@ impl Disk {
         ballast.open(self.path().join("ballast")).unwrap()
     }
 }
+/// Says that a test runs in the namespace that was made for it.
+const INSIDE: &str = "ZAFFRE_TEST_NAMESPACE";
+
+/// Plays this test program's test `name` again in a namespace of its own, where a user without rights may mount; whether that
+/// was possible. It fails as the test does.
+pub fn plays_in_a_namespace(name: &str) -> bool {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount"]);
+        command
+    };
+    let possible = std::env::var_os(INSIDE).is_none()
+        && unshare()
+            .args(["mount", "-t", "tmpfs", "zaffre-test", "/tmp"])
+            .output()
+            .is_ok_and(|out| out.status.success());
+    if possible {
+        let played = unshare()
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INSIDE, "1")
+            .status()
+            .unwrap();
+        assert!(played.success(), "{name} failed in its namespace");
+    }
+    possible
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         let left = Command::new("umount").arg(self.0.path()).status();

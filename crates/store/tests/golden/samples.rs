@@ -115,6 +115,9 @@ fn batch() -> Arc<RunSpec> {
     let pool = PoolSpec {
         workers: 2,
         script: Some("score.py".into()),
+        arguments: Vec::new(),
+        rows: None,
+        shutdown: false,
         listing: path("system/run-1/listing"),
         root: path("data"),
         group: 10,
@@ -128,11 +131,14 @@ fn batch() -> Arc<RunSpec> {
     let spec = BatchSpec {
         input: path("data/in"),
         input_is_folder: true,
+        input_from: None,
         mini_batch_size: 10,
         workers_per_node: 2,
         max_retries: 3,
         timeout: Millis(30_000),
         error_threshold: -1,
+        mini_batch_error_threshold: -1,
+        allowed_failed_percent: 100,
         output: BatchOutput::AppendRow {
             file: "predictions.csv".into(),
         },
@@ -152,6 +158,25 @@ fn batch() -> Arc<RunSpec> {
         instance_type: None,
         part: None,
     })
+}
+
+/// A parallel step of a pipeline: the same with what only such a step has.
+fn parallel() -> Arc<RunSpec> {
+    let mut run = (*batch()).clone();
+    if let Work::Batch(spec) = &mut run.work {
+        spec.input_from = Some("rows".into());
+        spec.mini_batch_error_threshold = 3;
+        spec.allowed_failed_percent = 20;
+        spec.resume_from = None;
+    }
+    let mut task = (*run.task).clone();
+    if let Program::Pool(pool) = &mut task.program {
+        pool.arguments = vec!["--to".into(), "${{outputs.files}}".into()];
+        pool.rows = Some("rows".into());
+        pool.shutdown = true;
+    }
+    run.task = Arc::new(task);
+    Arc::new(run)
 }
 
 fn pod() -> PodSpec {
@@ -373,6 +398,15 @@ fn reasons() -> Vec<Why> {
             failed: 2,
             threshold: 1,
         },
+        Why::MiniBatchErrorThreshold {
+            failed: 2,
+            threshold: 1,
+        },
+        Why::AllowedFailedPercent {
+            failed: 2,
+            total: 9,
+            percent: 20,
+        },
         Why::NothingSucceeded { total: 2 },
         Why::ComputeDeleted {
             compute: "c".into(),
@@ -433,6 +467,7 @@ fn run_events() -> Vec<RunEvent> {
     let mut events = vec![
         submitted(command()),
         submitted(batch()),
+        submitted(parallel()),
         RunEvent::Explained { why: None },
         RunEvent::Placed {
             task: task(),
@@ -505,9 +540,21 @@ fn batch_events() -> Vec<BatchEvent> {
             done: ranges(),
             rows: 40,
             failed_items: 1,
+            short: 0,
             returned: Ranges::span(7, 9),
             discarded: 1,
             header: Some("a,b\n".into()),
+        },
+        BatchEvent::Taken {
+            task: task(),
+            seq: 2,
+            done: ranges(),
+            rows: 40,
+            failed_items: 3,
+            short: 2,
+            returned: Ranges::new(),
+            discarded: 0,
+            header: None,
         },
         BatchEvent::Lost {
             task: task(),
@@ -526,7 +573,7 @@ fn batch_events() -> Vec<BatchEvent> {
     events
 }
 
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 17] = [
     Kind::Workspace,
     Kind::Compute,
     Kind::Datastore,
@@ -543,6 +590,7 @@ pub const KINDS: [Kind; 16] = [
     Kind::RoleAssignment,
     Kind::OnlineEndpoint,
     Kind::Component,
+    Kind::RoleDefinition,
 ];
 
 pub fn events() -> Vec<Event> {

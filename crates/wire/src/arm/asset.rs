@@ -110,6 +110,7 @@ pub fn version(
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked
         | Kind::Quota => {}
     }
@@ -222,6 +223,7 @@ fn unmoved(kind: Kind, before: &Document, after: &Field<'_>) -> Result<(), Inval
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked
         | Kind::Quota => &[],
     };
@@ -277,6 +279,7 @@ fn word(kind: Kind) -> &'static str {
         Kind::InstanceType => "instance type",
         Kind::Identity => "identity",
         Kind::RoleAssignment => "role assignment",
+        Kind::RoleDefinition => "role definition",
         Kind::Tracked => "tracked item",
         Kind::Quota => "quota",
     }

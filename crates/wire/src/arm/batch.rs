@@ -7,11 +7,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// REST numbers are signed 32-bit.
-const MAX_INT: u32 = i32::MAX as u32;
+pub(super) const MAX_INT: u32 = i32::MAX as u32;
 /// Workers of one node: each is a Python process with the model in its memory.
 pub const MAX_WORKERS: u32 = 1_000;
 /// Longest limit of one `run()` call: the longest time that Azure's engine takes (§2.2.4).
-const MAX_TIMEOUT: Millis = Millis::secs(259_200);
+pub(super) const MAX_TIMEOUT: Millis = Millis::secs(259_200);
 /// File systems stop here.
 const MAX_FILE_NAME: usize = 255;
 
@@ -279,6 +279,17 @@ fn script(code: &Field<'_>) -> Result<Option<String>, Invalid> {
             Some(_) => Err(field.missing()),
         };
     };
+    let path = script_path(&field, text)?;
+    if code.get("codeId").text()?.is_none() {
+        return Err(code
+            .get("codeId")
+            .refuse(format!("is required: {} lies in it", shown(&path))));
+    }
+    Ok(Some(path))
+}
+
+/// A script as a path inside the code folder.
+pub(super) fn script_path(field: &Field<'_>, text: &str) -> Result<String, Invalid> {
     // files written on Windows separate with `\` (B1#22)
     let path = text.replace('\\', "/");
     let path = path.trim_start_matches("./");
@@ -288,12 +299,7 @@ fn script(code: &Field<'_>) -> Result<Option<String>, Invalid> {
             shown(text)
         )));
     }
-    if code.get("codeId").text()?.is_none() {
-        return Err(code
-            .get("codeId")
-            .refuse(format!("is required: {} lies in it", shown(path))));
-    }
-    Ok(Some(path.to_owned()))
+    Ok(path.to_owned())
 }
 
 fn model(field: &Field<'_>) -> Result<ModelRef, Invalid> {
@@ -339,15 +345,20 @@ pub fn resources_of_a_cluster(
     Ok(())
 }
 
-struct Ours {
-    on_capacity_loss: OnCapacityLoss,
-    format: RowFormat,
-    header: bool,
-    max_preemptions: Option<u32>,
+/// What the `zaffre.*` properties say.
+pub(super) struct Ours {
+    /// R-61 or wait; the first when nothing is said.
+    pub(super) on_capacity_loss: OnCapacityLoss,
+    /// Text form of rows.
+    pub(super) format: RowFormat,
+    /// Whether column names are written once.
+    pub(super) header: bool,
+    /// Cap of preemptions per mini-batch.
+    pub(super) max_preemptions: Option<u32>,
 }
 
 /// The `zaffre.*` properties: texts on the wire, since the SDK sends nothing else; numbers and truth values are read too.
-fn ours(properties: &Field<'_>) -> Result<Ours, Invalid> {
+pub(super) fn ours(properties: &Field<'_>) -> Result<Ours, Invalid> {
     properties.known_only(
         "zaffre.",
         &[ON_CAPACITY_LOSS, ROW_FORMAT, ROW_HEADER, MAX_PREEMPTIONS],

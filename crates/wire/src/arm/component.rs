@@ -1,9 +1,9 @@
-//! Components: `componentSpec`, a command or a pipeline with declared inputs and outputs, in the words of its YAML file.
+//! Components: `componentSpec`, a command, a parallel step or a pipeline with declared inputs and outputs, in the words of its YAML file.
 //!
 //! K1 a version is checked when it is written: its type, its ports, and what its command names;
 //! K2 a value for an input is checked against the declaration when a job uses it: type, range, choice.
 
-use super::{Invalid, field::Field, job::PortType};
+use super::{Invalid, field::Field, job::PortType, parallel};
 use crate::names::{nearest, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,15 +13,17 @@ use std::collections::BTreeMap;
 pub enum Type {
     /// One command.
     Command,
+    /// A script over the files of an input.
+    Parallel,
     /// Steps.
     Pipeline,
 }
 
-/// Types that Azure has and Zaffre has not, besides the two.
+/// Types that Azure has; `None`: Zaffre has not.
 const TYPES: [(&str, Option<Type>); 9] = [
     ("command", Some(Type::Command)),
     ("pipeline", Some(Type::Pipeline)),
-    ("parallel", None),
+    ("parallel", Some(Type::Parallel)),
     ("spark", None),
     ("automl", None),
     ("import", None),
@@ -109,17 +111,20 @@ pub fn version(
         }
     }
     let read = read(&spec)?;
-    if read.kind == Type::Command {
-        let command = spec.get("command");
-        expressions(&command, command.need_text()?, &read)?;
-        spec.get("environment").need_text()?;
-        spec.get("code").text()?;
-    } else if spec
-        .get("jobs")
-        .object()?
-        .is_none_or(|jobs| jobs.is_empty())
-    {
-        return Err(spec.get("jobs").refuse("has no step"));
+    match read.kind {
+        Type::Command => {
+            let command = spec.get("command");
+            expressions(&command, command.need_text()?, &read)?;
+            spec.get("environment").need_text()?;
+            spec.get("code").text()?;
+        }
+        Type::Parallel => parallel::component(&spec, &read)?,
+        Type::Pipeline => {
+            let jobs = spec.get("jobs");
+            if jobs.object()?.is_none_or(|jobs| jobs.is_empty()) {
+                return Err(jobs.refuse("has no step"));
+            }
+        }
     }
     if spec.get("services").value().is_some() {
         warnings.push("services of a component have no effect here".into());
@@ -155,7 +160,7 @@ pub fn read(spec: &Field<'_>) -> Result<Spec, Invalid> {
     let Some(found) = found else {
         let text = kind.text()?.unwrap_or_default();
         return Err(kind.unsupported(format!(
-            "is {text}, which is not built yet; command and pipeline are"
+            "is {text}, which is not built yet; command, parallel and pipeline are"
         )));
     };
     let mut inputs = BTreeMap::new();
@@ -242,7 +247,7 @@ pub fn fits(place: &Field<'_>, decl: &InputDecl, text: &str) -> Result<(), Inval
 }
 
 /// Every `${{…}}` of a command must be declared.
-fn expressions(field: &Field<'_>, line: &str, spec: &Spec) -> Result<(), Invalid> {
+pub(super) fn expressions(field: &Field<'_>, line: &str, spec: &Spec) -> Result<(), Invalid> {
     let mut rest = line;
     while let Some((_, after)) = rest.split_once("${{") {
         let Some((inner, tail)) = after.split_once("}}") else {

@@ -25,7 +25,7 @@ use crate::{
 use model::{
     BatchSpec, BlobPath, ClusterSpec, ComputeId, Document, JobId, Millis, Outcome, RunRecord,
     RunSpec, RunState, TaskSpec, Work,
-    batch::BatchOutput,
+    batch::{ALL_OF_THEM, ANY_NUMBER, BatchOutput},
     engine::{EnvironmentSpec, ModelSpec, Packages, PoolSpec, Program, RowFormat},
 };
 use serde_json::{Map, Value, json};
@@ -325,11 +325,14 @@ pub fn batch_run(
     let spec = BatchSpec {
         input,
         input_is_folder: invoke.folder,
+        input_from: None,
         mini_batch_size: settings.mini_batch_size,
         workers_per_node: settings.workers,
         max_retries: settings.max_retries,
         timeout: settings.timeout,
         error_threshold: settings.error_threshold,
+        mini_batch_error_threshold: ANY_NUMBER,
+        allowed_failed_percent: ALL_OF_THEM,
         output: match settings.action {
             OutputAction::AppendRow => BatchOutput::AppendRow {
                 file: file.as_str().into(),
@@ -535,14 +538,7 @@ fn task(
     cluster: &ClusterSpec,
     spec: &BatchSpec,
 ) -> Result<TaskSpec, Invalid> {
-    // paths of a listing are relative to the folder: the input itself, or the one that the input file lies in
-    let root = if spec.input_is_folder {
-        Some(spec.input.clone())
-    } else {
-        let parent = spec.input.as_str().rsplit_once('/');
-        parent.and_then(|(folder, _)| BlobPath::new(folder))
-    };
-    let root = root.ok_or_else(|| {
+    let root = spec.root().ok_or_else(|| {
         Invalid::validation(
             "/properties/inputData",
             format!(
@@ -555,6 +551,9 @@ fn task(
         program: Program::Pool(PoolSpec {
             workers: d.workers,
             script: parts.script.as_deref().map(Into::into),
+            arguments: Vec::new(),
+            rows: None,
+            shutdown: false,
             listing: run_path(id, places.listing(id))?,
             root,
             group: d.mini_batch_size,

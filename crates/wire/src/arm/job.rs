@@ -5,7 +5,7 @@ use super::{
     asset::common,
     compute::MAX_NODES,
     field::{Field, MAX_STRING},
-    time,
+    parallel, time,
 };
 use crate::names::{check_asset, check_job, check_version, nearest, shown};
 use model::Millis;
@@ -223,6 +223,13 @@ pub fn job_type(body: &Value) -> Result<JobType, Invalid> {
         .get("jobType");
     let word = field.need_text()?;
     let known = TYPES.iter().find(|(t, _)| t.eq_ignore_ascii_case(word));
+    // how a parallel step is stored, and how it is shown
+    let shown_step = Field::root(body).get("properties").get(parallel::SETTINGS);
+    if word.eq_ignore_ascii_case(parallel::JOB_TYPE) || shown_step.value().is_some() {
+        return Err(field
+            .unsupported("is that of a parallel step, which runs in a pipeline only")
+            .hint("put it under jobs of a Pipeline job"));
+    }
     match known {
         Some((_, Some(found))) => Ok(*found),
         Some((word, None)) => Err(field.unsupported(format!(
@@ -503,7 +510,7 @@ fn asset(field: &Field<'_>, kind: &Field<'_>, port: PortType) -> Result<Option<A
 }
 
 /// Every `${{…}}` of the command must mean something that the job has.
-fn expressions(
+pub(super) fn expressions(
     field: &Field<'_>,
     line: &str,
     inputs: &BTreeMap<Box<str>, Input>,

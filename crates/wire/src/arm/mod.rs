@@ -19,6 +19,7 @@ pub mod job;
 pub mod kubernetes;
 pub mod link;
 pub mod online;
+pub mod parallel;
 pub mod parse;
 pub mod pipeline;
 pub mod quota;

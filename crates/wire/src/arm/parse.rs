@@ -67,7 +67,11 @@ pub fn parse(key: &DocKey, body: &Value, before: Option<&Document>) -> Result<Pa
             Declared::Other
         }
         Kind::Quota => Declared::Quotas(Arc::new(quota::quotas(body)?)),
-        Kind::InstanceType | Kind::Identity | Kind::RoleAssignment | Kind::Tracked => {
+        Kind::InstanceType
+        | Kind::Identity
+        | Kind::RoleAssignment
+        | Kind::RoleDefinition
+        | Kind::Tracked => {
             return Err(Invalid::unsupported("/", "is no resource of this contract"));
         }
         Kind::Datastore => {
@@ -102,6 +106,7 @@ pub fn declared(document: &Document) -> Result<Declared, Invalid> {
         | Kind::BatchDeployment
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::OnlineEndpoint
         | Kind::Job
         | Kind::Tracked => Ok(Declared::Other),

@@ -9,10 +9,12 @@
 //!    what lies there.
 
 mod graph;
+mod identity;
 mod output;
 mod step;
 
 use graph::{From, Given, Node, in_step, nodes, order};
+use identity::{fingerprint, own_identities};
 use output::{outputs, pinned_once};
 pub use step::arguments;
 use step::{NodeType, compute, document, node_type};
@@ -25,7 +27,7 @@ use super::{
     field::Field,
     job::{self, Input, JobType, PortType},
     link::{Links, Look},
-    resolve,
+    parallel, resolve,
     scenario::{Use, suits},
     sweep,
 };
@@ -338,13 +340,16 @@ impl Builder<'_> {
         let kind = node_type(&node.place)?;
         let named = match kind {
             NodeType::Sweep => node.place.get("trial").need_object()?.get("componentId"),
-            NodeType::Command | NodeType::Pipeline => node.place.get("componentId"),
+            NodeType::Command | NodeType::Parallel | NodeType::Pipeline => {
+                node.place.get("componentId")
+            }
         };
         let (spec, _) = links.component(&named)?;
         let root = Field::root(&spec);
         let decl = component::read(&root)?;
         let wanted = match kind {
             NodeType::Command | NodeType::Sweep => component::Type::Command,
+            NodeType::Parallel => component::Type::Parallel,
             NodeType::Pipeline => component::Type::Pipeline,
         };
         if decl.kind != wanted {
@@ -387,6 +392,10 @@ impl Builder<'_> {
                 resolve::run_of(&job, &body, &look, warnings)?,
                 BTreeMap::new(),
             ),
+            NodeType::Parallel => (
+                parallel::step_run(&job, &body, &look, warnings)?,
+                BTreeMap::new(),
+            ),
             NodeType::Sweep => (
                 sweep::sweep_run(&job, &body, &look, warnings)?,
                 BTreeMap::new(),
@@ -401,8 +410,9 @@ impl Builder<'_> {
                 (made.run, made.outputs)
             }
         };
-        let fingerprint = (kind == NodeType::Command && decl.deterministic)
-            .then(|| fingerprint(&run, &inputs.identities, &fixed));
+        let alone = matches!(kind, NodeType::Command | NodeType::Parallel);
+        let fingerprint =
+            (alone && decl.deterministic).then(|| fingerprint(&run, &inputs.identities, &fixed));
         let known = Known {
             job: job.clone(),
             identities: decl
@@ -618,19 +628,6 @@ impl Inputs {
     }
 }
 
-/// Where a pipeline's own inputs lie, for fingerprints.
-fn own_identities(task: &TaskSpec) -> BTreeMap<Box<str>, String> {
-    let identity = |input: &InputSpec| match input {
-        InputSpec::Literal(text) => {
-            json!({"jobInputType": "literal", "value": &**text}).to_string()
-        }
-        InputSpec::Path { source, .. } => format!("at {source}"),
-    };
-    let all = task.inputs.iter();
-    all.map(|(name, input)| (name.clone(), identity(input)))
-        .collect()
-}
-
 /// The REST word of a mode, whatever the client wrote.
 fn rest_mode(field: &Field<'_>) -> Result<Option<&'static str>, Invalid> {
     field.choice(&[
@@ -698,40 +695,6 @@ fn value(
         entry["mode"] = json!(mode);
     }
     Ok(entry)
-}
-
-/// P3.
-fn fingerprint(
-    run: &RunSpec,
-    inputs: &BTreeMap<Box<str>, String>,
-    fixed: &BTreeSet<Box<str>>,
-) -> String {
-    let w = run.compute.workspace();
-    let task = &run.task;
-    let line = match &task.program {
-        Program::Command { line } => &**line,
-        Program::Pool(_) => "",
-    };
-    // A default place has the name of the job in it, which says nothing about the result.
-    let places: BTreeMap<&str, (Option<&str>, bool)> = task
-        .outputs
-        .iter()
-        .map(|(name, o)| {
-            let target = fixed.contains(name).then(|| o.target.as_str());
-            (&**name, (target, o.file))
-        })
-        .collect();
-    let of = json!({
-        "workspace": format!("{}/{}/{}", w.subscription, w.group, w.name).to_ascii_lowercase(),
-        "line": line,
-        "environment": task.environment,
-        "code": task.code,
-        "variables": task.variables,
-        "instances": run.instances,
-        "inputs": inputs,
-        "outputs": places,
-    });
-    hex(&Sha256::digest(of.to_string().as_bytes()))
 }
 
 /// A pipeline of the designer says so in its settings.

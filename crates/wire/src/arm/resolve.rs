@@ -7,7 +7,7 @@ use super::{
     Invalid,
     asset::DataType,
     field::Field,
-    job::{self, Command, Input, Mode, Output, OutputMode, PortType},
+    job::{self, Input, Mode, Output, OutputMode, PortType},
     link::{Compute, Links, Look},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     places::{End, Places},
 };
 use model::{
-    BlobPath, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
+    BlobPath, ClusterSpec, DocKey, JobId, Kind, MilliCpu, Resources, RunSpec, Size, TaskSpec, Work,
     engine::{
         DISTRIBUTION_VARIABLE, InputSpec, OutputSpec, PROCESSES_VARIABLE, Program, Register, Remote,
     },
@@ -50,30 +50,21 @@ pub fn run_of(
     };
     let p = Field::root(body).get("properties");
     let (compute, target) = links.compute(&p.get("computeId"))?;
+    let named = command.instance_type.as_deref();
     let (limits, instance_type) = match &target {
         Compute::Cluster(cluster) => {
-            node_type(&p, &command, &cluster.size, compute.name())?;
+            node_type(&p, named, &cluster.size, compute.name())?;
             (limits(&cluster.size), None)
         }
         Compute::Instance(one) => {
-            if one.max == 0 {
-                return Err(Invalid::conflict(
-                    p.get("computeId").path(),
-                    format!("compute instance {} is stopped", compute.name()),
-                )
-                .hint(format!(
-                    "start it: `zaffre compute start -n {}`",
-                    compute.name()
-                )));
-            }
-            node_type(&p, &command, &one.size, compute.name())?;
+            started(&p, one, compute.name())?;
+            node_type(&p, named, &one.size, compute.name())?;
             (limits(&one.size), None)
         }
         // the type says what a pod may use, when it is admitted
-        Compute::Kubernetes { default_type } => (
-            Resources::default(),
-            Some(command.instance_type.as_deref().unwrap_or(default_type)),
-        ),
+        Compute::Kubernetes { default_type } => {
+            (Resources::default(), Some(named.unwrap_or(default_type)))
+        }
     };
     let mut variables = command.variables.clone();
     if let Some(distribution) = command.distribution {
@@ -130,9 +121,26 @@ pub fn run_path(id: &JobId, path: Option<BlobPath>) -> Result<BlobPath, Invalid>
     })
 }
 
+/// A compute instance runs jobs while it is started.
+pub(super) fn started(p: &Field<'_>, one: &ClusterSpec, compute: &str) -> Result<(), Invalid> {
+    if one.max > 0 {
+        return Ok(());
+    }
+    Err(Invalid::conflict(
+        p.get("computeId").path(),
+        format!("compute instance {compute} is stopped"),
+    )
+    .hint(format!("start it: `zaffre compute start -n {compute}`")))
+}
+
 /// On a cluster an instance type says nothing but the cluster's own size.
-fn node_type(p: &Field<'_>, command: &Command, size: &Size, compute: &str) -> Result<(), Invalid> {
-    match &command.instance_type {
+pub(super) fn node_type(
+    p: &Field<'_>,
+    named: Option<&str>,
+    size: &Size,
+    compute: &str,
+) -> Result<(), Invalid> {
+    match named {
         Some(named) if !named.eq_ignore_ascii_case(size.name.as_str()) => Err(Invalid::user(
             p.get("resources").get("instanceType").path(),
             format!(

@@ -30,6 +30,7 @@ pub fn collection(kind: Kind) -> &'static str {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked => "",
     }
 }
@@ -79,6 +80,7 @@ pub fn version(document: &Document) -> Value {
         | Kind::InstanceType
         | Kind::Identity
         | Kind::RoleAssignment
+        | Kind::RoleDefinition
         | Kind::Tracked
         | Kind::Quota => {}
     }

@@ -8,7 +8,7 @@ use super::{
     status::{code, status, why},
 };
 use crate::{
-    arm::link::child_of,
+    arm::{link::child_of, parallel::SETTINGS},
     names::{self, PROVIDER, workspace_id},
     places::{End, Places},
 };
@@ -68,7 +68,7 @@ impl Job<'_> {
     /// Whether it is the `Pipeline` job of a batch run.
     pub fn is_batch(&self) -> bool {
         match self.run {
-            Some(run) => run.batch().is_some(),
+            Some(run) => run.is_batch_job(),
             // its record is gone: its document has the tag that the server gave it
             None => {
                 let tag = self.map("tags");
@@ -201,6 +201,9 @@ fn counts(run: &RunRecord, out: &mut Map<String, Value>) {
         put("rows", p.rows.to_string());
         put("failed_items", p.failed_items.to_string());
         put("discarded", p.discarded.to_string());
+        if p.short > 0 {
+            put("mini_batches_short", p.short.to_string());
+        }
         if p.listed {
             put("mini_batches_total", p.total.to_string());
             put("files", p.files.to_string());
@@ -322,6 +325,10 @@ pub fn job(site: &Site, job: &Job<'_>) -> Value {
     fill(&mut p, "isArchived", json!(false));
     if kind == "Command" {
         super::canonical::job(&mut p);
+        if p.contains_key(SETTINGS) {
+            // clients know no type of job for a parallel step
+            p.insert("command".into(), json!(command_of(job, "parallel")));
+        }
         fill(&mut p, "environmentVariables", json!({}));
         fill(&mut p, "resources", json!({"properties": {}}));
         if let Some(resources) = p.get_mut("resources").and_then(Value::as_object_mut) {
@@ -346,7 +353,7 @@ pub fn child(site: &Site, job: &Job<'_>) -> Value {
     let id = format!("{}/jobs/{name}", workspace_id(&job.document.key.workspace));
     let mut inner = json!({
         "jobType": "Command",
-        "command": command_of(job),
+        "command": command_of(job, STEP_NAME),
         "status": job.status(),
         "displayName": STEP_NAME,
         "experimentName": job.experiment(),
@@ -386,11 +393,11 @@ pub fn child(site: &Site, job: &Job<'_>) -> Value {
 }
 
 /// What the step does, in one line: there is no shell command behind it.
-fn command_of(job: &Job<'_>) -> String {
+fn command_of(job: &Job<'_>, what: &str) -> String {
+    let mut line = what.to_owned();
     let Some(run) = job.run else {
-        return STEP_NAME.to_owned();
+        return line;
     };
-    let mut line = STEP_NAME.to_owned();
     if let Program::Pool(pool) = &run.spec.task.program
         && let Some(script) = &pool.script
     {

@@ -1,6 +1,6 @@
 //! The texts beside the logs of a batch run (behaviour §2.2.5): under its step `logs/job_progress_overview.txt`, which grows
 //! with the run, and `logs/job_result.txt`, written when it ends; under the `Pipeline` job `logs/azureml/executionlogs.txt`,
-//! which `job stream` prints.
+//! which `job stream` prints. A parallel step of a pipeline has the first two under its own name.
 //!
 //! P1 a line that was written never changes: the SDK prints what comes behind what it has seen;
 //! P2 numbers are those of the run's record, the same that `job show` gives.
@@ -33,14 +33,25 @@ pub fn report(run: &RunRecord, occasion: Occasion<'_>, at: Time) -> Vec<Report> 
         };
     };
     let desk = Desk { run, at };
-    match occasion {
+    let mut parts = match occasion {
+        Occasion::Run(event) => family(run, event, at),
+        Occasion::Batch(_) | Occasion::Progress => Vec::new(),
+    };
+    let reused = run
+        .spec
+        .part
+        .as_ref()
+        .is_some_and(|p| p.reused_from.is_some());
+    if reused {
+        return parts; // it has done nothing itself
+    }
+    let own = match occasion {
         Occasion::Progress => vec![desk.overview(&processed(run, at))],
         Occasion::Batch(event) => desk.batch(event),
         Occasion::Run(event) => desk.run(event, spec),
-    }
-    .into_iter()
-    .flatten()
-    .collect()
+    };
+    parts.extend(own.into_iter().flatten());
+    parts
 }
 
 /// The execution log of a pipeline or a sweep says when its parts begin and end, and how it ended itself.
@@ -92,8 +103,12 @@ impl Desk<'_> {
         let places = Places::of(self.run.id.workspace());
         places.artifacts_of(run)?.join(name)
     }
+    /// The run that the files are under: of the job of a batch endpoint its one step, of a parallel step itself.
     fn step(&self) -> String {
-        child_of(self.run.id.name())
+        match self.run.is_batch_job() {
+            true => child_of(self.run.id.name()),
+            false => self.run.id.name().to_owned(),
+        }
     }
     fn overview(&self, line: &str) -> Option<Report> {
         Some(Report {
@@ -102,7 +117,11 @@ impl Desk<'_> {
             writing: Writing::Added,
         })
     }
+    /// A line of the `Pipeline` job; that of a parallel step has what `family` says.
     fn execution(&self, line: &str) -> Option<Report> {
+        if !self.run.is_batch_job() {
+            return None;
+        }
         let at = stamp(self.at);
         let (day, time) = at.split_once('T').unwrap_or((&at, ""));
         let time = time.split('.').next().unwrap_or_default();
@@ -292,6 +311,12 @@ fn result(run: &RunRecord, spec: &BatchSpec, outcome: &Outcome, at: Time) -> Str
         put("mini batches", p.total.to_string());
         put("mini batches done", p.done.to_string());
         put("mini batches failed", p.failed.to_string());
+        if p.short > 0 {
+            put(
+                "mini batches with fewer rows than items",
+                p.short.to_string(),
+            );
+        }
         let left = p.total.saturating_sub(p.done).saturating_sub(p.failed);
         put("mini batches not processed", left.to_string());
         put(

@@ -76,7 +76,9 @@ pub fn code(why: &Why) -> &'static str {
         Why::TerminatedEarly { .. } => "TerminatedEarly",
         Why::Child { why, .. } => code(why),
         Why::TimedOut { .. } => "JobTimedOut",
-        Why::ErrorThreshold { .. } => "ErrorThresholdExceeded",
+        Why::ErrorThreshold { .. }
+        | Why::MiniBatchErrorThreshold { .. }
+        | Why::AllowedFailedPercent { .. } => "ErrorThresholdExceeded",
         Why::NothingSucceeded { .. } => "NoSucceededMiniBatch",
         Why::TooManyPreemptions { .. } => "TooManyPreemptions",
         Why::UserError { .. } | Why::Exited { .. } => "UserError",

@@ -32,11 +32,9 @@ enum Says {
 
 const PIPELINE_DEPLOYMENT: &str = "batch deployments of pipeline components";
 /// Components of steps that do not run here.
-const FOREIGN_COMPONENTS: [&str; 3] = [
-    "parallel components",
-    "spark components",
-    "import components",
-];
+const FOREIGN_COMPONENTS: [&str; 2] = ["spark components", "import components"];
+/// Azure runs one as a step only: `az` and the SDK refuse such a file too.
+const PARALLEL: &str = "a parallel job by itself";
 
 /// Names of Azure's schemas, lower case, without `.schema.json`.
 const SCHEMAS: &[(&str, Says)] = &[
@@ -56,7 +54,7 @@ const SCHEMAS: &[(&str, Says)] = &[
     ("attachedspark", Says::Known(Kind::SynapseSpark)),
     ("pipelinejob", Says::Known(Kind::PipelineJob)),
     ("sweepjob", Says::Known(Kind::SweepJob)),
-    ("paralleljob", Says::Foreign("parallel jobs")),
+    ("paralleljob", Says::Foreign(PARALLEL)),
     ("sparkjob", Says::Foreign("spark jobs")),
     ("importjob", Says::Foreign("import jobs")),
     (
@@ -80,9 +78,9 @@ const SCHEMAS: &[(&str, Says)] = &[
     ),
     ("commandcomponent", Says::Known(Kind::Component)),
     ("pipelinecomponent", Says::Known(Kind::Component)),
-    ("parallelcomponent", Says::Foreign(FOREIGN_COMPONENTS[0])),
-    ("sparkcomponent", Says::Foreign(FOREIGN_COMPONENTS[1])),
-    ("importcomponent", Says::Foreign(FOREIGN_COMPONENTS[2])),
+    ("parallelcomponent", Says::Known(Kind::Component)),
+    ("sparkcomponent", Says::Foreign(FOREIGN_COMPONENTS[0])),
+    ("importcomponent", Says::Foreign(FOREIGN_COMPONENTS[1])),
     ("schedule", Says::Foreign("schedules")),
     ("monitorschedule", Says::Foreign("schedules")),
     ("azureblob", Says::Known(Kind::Datastore)),
@@ -124,7 +122,7 @@ const TYPES: &[(&str, Says)] = &[
         Says::Foreign("data lake analytics computes"),
     ),
     ("sweep", Says::Known(Kind::SweepJob)),
-    ("parallel", Says::Foreign("parallel jobs")),
+    ("parallel", Says::Foreign(PARALLEL)),
     ("spark", Says::Foreign("spark jobs")),
     ("automl", Says::Foreign("automl jobs")),
     ("import", Says::Foreign("import jobs")),
@@ -245,7 +243,8 @@ pub(super) fn find(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Foun
         (Err(()), _) => Found::Unclear,
         (Ok(Some((said, at))), Some((schema, schema_at))) if said != schema => {
             // a component has the type of the job that it is made of; the schema of batch deployments covers pipelines too
-            let job = matches!(said, Says::Known(Kind::CommandJob | Kind::PipelineJob));
+            let job = matches!(said, Says::Known(Kind::CommandJob | Kind::PipelineJob))
+                || said == Says::Foreign(PARALLEL);
             let component = schema == Says::Known(Kind::Component)
                 || matches!(schema, Says::Foreign(what) if FOREIGN_COMPONENTS.contains(&what));
             if job && component {
@@ -280,7 +279,9 @@ fn found(says: Says, at: At) -> Found {
         Says::Foreign(what) => Found::Foreign {
             what,
             at,
-            hint: None,
+            hint: (what == PARALLEL).then_some(
+                "it runs as a step of a pipeline: put it under jobs of a file with type: pipeline",
+            ),
         },
     }
 }
@@ -321,7 +322,7 @@ fn by_type(report: &Report<'_>, root: &Node, hint: Option<Kind>) -> Result<Optio
         return Ok(None);
     }
     // a component has the type of the job that it is made of
-    if same("command") && hint == Some(Kind::Component) {
+    if (same("command") || same("parallel")) && hint == Some(Kind::Component) {
         return Ok(Some((Says::Known(Kind::Component), at)));
     }
     if let Some((_, says)) = TYPES.iter().find(|(word, _)| same(word)) {

@@ -25,6 +25,7 @@ mod limits;
 mod load;
 mod machine;
 mod online;
+mod parallel;
 mod pipeline;
 mod reference;
 pub(crate) mod report;

@@ -9,6 +9,7 @@ use super::{
     fields::{Choice, Fields},
     job::{self, ports},
     load::Built,
+    parallel,
     reference::{AssetPath, Spot, asset_path, code, compute, inline_asset, locate, refer},
     report::{Report, Source},
     scalar, text, tree,
@@ -21,7 +22,11 @@ use serde_json::{Map, Value as Json, json};
 const MAX_DEPTH: u32 = 8;
 
 const PIPELINE: &[Choice] = &[("pipeline", "Pipeline")];
-const COMPONENTS: &[Choice] = &[("command", "command"), ("pipeline", "pipeline")];
+const COMPONENTS: &[Choice] = &[
+    ("command", "command"),
+    ("parallel", "parallel"),
+    ("pipeline", "pipeline"),
+];
 const NODES: &[Choice] = &[
     ("command", "command"),
     ("sweep", "sweep"),
@@ -43,6 +48,19 @@ const PORTS: &[Choice] = &[
     ("integer", "integer"),
     ("number", "number"),
     ("boolean", "boolean"),
+];
+/// What a step says in the words of the document.
+const BAGS: &[&str] = &[
+    "resources",
+    "distribution",
+    "limits",
+    "queue_settings",
+    "identity",
+    "services",
+    "settings",
+    "search_space",
+    "objective",
+    "early_termination",
 ];
 const MODES: &[Choice] = &[
     ("ro_mount", "ReadOnlyMount"),
@@ -147,7 +165,7 @@ fn move_paths(node: &mut Node, folder: &str) {
                     move_paths(node, folder);
                 }
             }
-            "environment" | "build" => move_paths(node, folder),
+            "environment" | "build" | "task" => move_paths(node, folder),
             "jobs" | "inputs" => {
                 if let Value::Map(entries) = &mut node.value {
                     for entry in entries {
@@ -257,6 +275,18 @@ fn spec(report: &Report<'_>, fields: &Fields<'_>, pointer: &str) -> Map<String, 
         };
         let jobs = jobs(report, fields, &format!("{pointer}/jobs"), &around);
         spec.insert("jobs".into(), jobs);
+        return spec;
+    }
+    if kind == "parallel" {
+        let (inputs, outputs) = (&spec["inputs"], &spec["outputs"]);
+        let read = parallel::settings(fields, pointer, parallel::Of::Component, inputs, outputs);
+        spec.extend(read.component);
+        if let Some(bag) = fields.bag("resources") {
+            spec.insert("resources".into(), bag);
+        }
+        if let Some(variables) = fields.variables("environment_variables") {
+            spec.insert("environment_variables".into(), variables.into());
+        }
         return spec;
     }
     command(fields, pointer, &mut spec);
@@ -409,7 +439,7 @@ fn node(
     ]);
     fields.has("name");
     fields.has("$schema");
-    if !["command", "sweep", "pipeline"].contains(&kind) {
+    if !["command", "parallel", "sweep", "pipeline"].contains(&kind) {
         report.unsupported(format!("steps of type {kind}"));
     }
     for key in ["display_name", "description", "comment"] {
@@ -436,6 +466,11 @@ fn node(
     };
     match fields.entry(key) {
         Some(entry) if entry.node.text().is_some() => {
+            if kind == "parallel" {
+                let none = Json::Null;
+                let read = parallel::settings(fields, pointer, parallel::Of::Step, &none, &none);
+                out.extend(read.step);
+            }
             let at = match kind {
                 "sweep" => format!("{pointer}/trial/componentId"),
                 _ => format!("{pointer}/componentId"),
@@ -455,6 +490,25 @@ fn node(
                 inner.done(&[]);
                 out.insert(key.into(), read.into());
             }
+            if kind == "parallel" {
+                let none = Json::Null;
+                let read = parallel::settings(fields, pointer, parallel::Of::Step, &none, &none);
+                out.extend(read.step);
+            }
+        }
+        None if kind == "parallel" && !fields.absent("task") => {
+            let mut read = Map::from_iter([("type".to_owned(), json!(kind))]);
+            let (ins, outs) = (ins(&inputs, around, siblings), outs(&outputs, around));
+            let at = format!("{pointer}/component");
+            let said = parallel::settings(fields, &at, parallel::Of::Inline, &ins, &outs);
+            read.insert("inputs".into(), ins);
+            read.insert("outputs".into(), outs);
+            read.extend(said.component);
+            out.extend(said.step);
+            if let Some(flag) = fields.switch("is_deterministic") {
+                read.insert("is_deterministic".into(), flag.into());
+            }
+            out.insert("component".into(), read.into());
         }
         None if !fields.absent("command") && kind == "command" => {
             let mut read = Map::from_iter([("type".to_owned(), json!("command"))]);
@@ -473,7 +527,10 @@ fn node(
             out.insert("component".into(), read.into());
         }
         None => {
-            let hint = "write component: azureml:NAME:VERSION or component: ./FILE.yml";
+            let hint = match kind {
+                "parallel" => "write component: ./FILE.yml, or task: {type: run_function, …}",
+                _ => "write component: azureml:NAME:VERSION or component: ./FILE.yml",
+            };
             fields.missing(
                 if kind == "sweep" {
                     "trial"
@@ -484,20 +541,13 @@ fn node(
             );
         }
     }
-    for key in [
-        "resources",
-        "distribution",
-        "limits",
-        "queue_settings",
-        "identity",
-        "services",
-        "settings",
-        "search_space",
-        "objective",
-        "early_termination",
-    ] {
+    let keys: &[&str] = match kind {
+        "parallel" => &["resources", "identity"],
+        _ => BAGS,
+    };
+    for key in keys {
         if let Some(bag) = fields.bag(key) {
-            out.insert(key.into(), bag);
+            out.insert((*key).into(), bag);
         }
     }
     if let Some(entry) = fields.entry("sampling_algorithm") {

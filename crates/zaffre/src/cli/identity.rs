@@ -47,6 +47,12 @@ pub struct GetAccessToken {
     /// What the token is for [default: the server itself]
     #[arg(long, value_name = "URL")]
     pub resource: Option<String>,
+    /// Account, as `account list` names it [default: the one in use]
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print it as kubectl takes it from a credential plugin
+    #[arg(long, conflicts_with = "resource")]
+    pub exec_credential: bool,
 }
 
 /// `zaffre env`.
@@ -136,6 +142,55 @@ pub enum Role {
     /// Who has which role where
     #[command(subcommand)]
     Assignment(Assignment),
+    /// What a role may, and roles of your own
+    #[command(subcommand)]
+    Definition(Definition),
+}
+
+/// `zaffre role definition`.
+#[derive(Debug, Subcommand)]
+pub enum Definition {
+    /// Define a role
+    Create(Define),
+    /// Give a role of yours another meaning
+    Update(Define),
+    /// List roles
+    List(DefinitionList),
+    /// Delete a role of yours that nobody holds
+    Delete(DefinitionDelete),
+}
+
+/// `role definition create` and `update`.
+#[derive(Args, Debug)]
+pub struct Define {
+    /// The definition, a JSON object or a file of one: Name, Actions, NotActions, DataActions, NotDataActions, AssignableScopes
+    #[arg(long, value_name = "JSON|FILE|@FILE")]
+    pub role_definition: String,
+}
+
+/// `role definition list`.
+#[derive(Args, Debug)]
+pub struct DefinitionList {
+    /// Only this role, by name or id
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// At which scope, above and below [default: the workspace]
+    #[arg(long, value_name = "ID")]
+    pub scope: Option<String>,
+    /// Without Azure's
+    #[arg(long)]
+    pub custom_role_only: bool,
+}
+
+/// `role definition delete`.
+#[derive(Args, Debug)]
+pub struct DefinitionDelete {
+    /// Name or id
+    #[arg(short = 'n', long, value_name = "NAME")]
+    pub name: String,
+    /// At which scope, above and below [default: the workspace]
+    #[arg(long, value_name = "ID")]
+    pub scope: Option<String>,
 }
 
 /// `zaffre role assignment`.
@@ -155,7 +210,7 @@ pub struct AssignmentCreate {
     /// Identity, or oidc:SUBJECT of the outside issuer
     #[arg(long, value_name = "NAME")]
     pub assignee: String,
-    /// Owner, Contributor, Reader, "AzureML Data Scientist" or "AzureML Compute Operator"
+    /// Name or id: Owner, Contributor, Reader, "AzureML Data Scientist", "AzureML Compute Operator", or one of yours
     #[arg(long, value_name = "ROLE")]
     pub role: String,
     /// Where, and below: `/`, or the id of a subscription, resource group, workspace or something in one [default: the workspace]

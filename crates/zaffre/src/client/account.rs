@@ -171,11 +171,11 @@ impl Account {
     }
 
     /// A token for the server that lives a while, kept for the next command (C1).
-    pub async fn token(mut self, home: &Home) -> Result<String, Failure> {
+    pub async fn access(mut self, home: &Home) -> Result<Access, Failure> {
         if let Some(access) = &self.access
             && access.expires > now() + SPARE
         {
-            return Ok(access.token.clone());
+            return Ok(access.clone());
         }
         let url = self.url.clone();
         let access = self.ask(&url).await?;
@@ -185,7 +185,7 @@ impl Account {
             *account = self;
             kept.save(home)?;
         }
-        Ok(access.token)
+        Ok(access)
     }
 }
 

@@ -110,7 +110,10 @@ fn shown(resource: &Value) -> Value {
 
 /// Runs a command of `role`.
 pub async fn role(context: &Context, asked: Role) -> Result<(), Failure> {
-    let Role::Assignment(asked) = asked;
+    let asked = match asked {
+        Role::Assignment(asked) => asked,
+        Role::Definition(asked) => return super::role::run(context, asked).await,
+    };
     match asked {
         Assignment::Create(args) => assign(context, &args).await,
         Assignment::List(args) => list(context, &args).await,
@@ -118,11 +121,16 @@ pub async fn role(context: &Context, asked: Role) -> Result<(), Failure> {
     }
 }
 
-/// The scope of the flags, without a slash at its end.
-fn scope(context: &Context, asked: Option<&str>) -> Result<String, Failure> {
-    let Some(scope) = asked else {
-        return Ok(context.client.scope().workspace_id());
-    };
+/// The scope of the flags, without a slash at its end; the workspace without one.
+pub(super) fn scope(context: &Context, asked: Option<&str>) -> Result<String, Failure> {
+    match asked {
+        Some(scope) => plain_scope(scope),
+        None => Ok(context.client.scope().workspace_id()),
+    }
+}
+
+/// A scope as it stands in a path, without a slash at its end.
+pub(super) fn plain_scope(scope: &str) -> Result<String, Failure> {
     if !scope.starts_with('/') {
         return Err(Failure::wrong(format!(
             "--scope {scope}: a scope starts with /, as /subscriptions/S/resourceGroups/G does"

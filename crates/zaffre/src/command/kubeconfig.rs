@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// The name of cluster, user and context.
 const NAME: &str = "zaffre";
+/// The version of the contract between kubectl and a program that it asks for a token.
+pub const EXEC_API: &str = "client.authentication.k8s.io/v1";
 
 /// Prints it, or writes it to a file.
 pub fn run(globals: &Globals, args: &Kubeconfig) -> Result<(), Failure> {
@@ -40,24 +42,46 @@ fn config(server: &locate::Address) -> Result<String, Failure> {
         ))
         .hint("name the server with https://"));
     }
-    if server.account.is_some() {
-        return Err(Failure::wrong(
-            "kubectl keeps a token, and that of a sign-in ends within the hour",
-        )
-        .hint("use the server's own token: `zaffre account set -n local`, or ZAFFRE_TOKEN"));
-    }
     let quoted = |text: &str| Value::from(text).to_string();
     let at = quoted(&format!("{url}{}", api::KUBE_PREFIX));
-    let token = quoted(&server.token);
+    let user = match &server.account {
+        Some(account) => asks(&account.name)?,
+        None => format!("    token: {}\n", quoted(&server.token)),
+    };
     let ca = server.ca.as_ref().map_or_else(String::new, |pem| {
         format!("    certificate-authority-data: {}\n", STANDARD.encode(pem))
     });
     Ok(format!(
         "apiVersion: v1\nkind: Config\n\
          clusters:\n- name: {NAME}\n  cluster:\n    server: {at}\n{ca}\
-         users:\n- name: {NAME}\n  user:\n    token: {token}\n\
+         users:\n- name: {NAME}\n  user:\n{user}\
          contexts:\n- name: {NAME}\n  context:\n    cluster: {NAME}\n    user: {NAME}\n\
          current-context: {NAME}\n"
+    ))
+}
+
+/// Tokens of a sign-in end within the hour: kubectl asks this program for one. No secret is in the file.
+fn asks(account: &str) -> Result<String, Failure> {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::failed(format!("this program does not know where it is: {error}"))
+    })?;
+    let home = std::env::var("ZAFFRE_HOME")
+        .ok()
+        .filter(|home| !home.is_empty());
+    let home = home.map(|home| std::path::absolute(&home).unwrap_or_else(|_| home.into()));
+    let home = home.map_or_else(String::new, |home| {
+        format!(
+            "      env:\n      - name: ZAFFRE_HOME\n        value: {}\n",
+            quoted(&home.to_string_lossy())
+        )
+    });
+    Ok(format!(
+        "    exec:\n      apiVersion: {EXEC_API}\n      command: {}\n\
+         \x20     args: [account, get-access-token, --exec-credential, --name, {}]\n{home}\
+         \x20     interactiveMode: Never\n      installHint: {NAME} is not where it was when this file was written\n",
+        quoted(&program.to_string_lossy()),
+        quoted(account),
     ))
 }
 
@@ -78,6 +102,23 @@ mod tests {
         assert_eq!(cluster["server"], "https://127.0.0.1:8443/kube");
         assert_eq!(cluster["certificate-authority-data"], "cGVt");
         assert_eq!(made["users"][0]["user"]["token"], "t");
+        let user = &made["users"][0]["user"];
+        assert_eq!(user["exec"], Value::Null);
+        server.account = Some(Box::new(crate::client::account::Account {
+            name: "ann@127.0.0.1:8443".into(),
+            url: server.url.clone(),
+            ca: None,
+            identity: "ann".into(),
+            credential: crate::client::account::Credential::Secret("secret".into()),
+            access: None,
+        }));
+        let text = config(&server).unwrap();
+        assert!(!text.contains("secret"), "{text}");
+        let made: Value = serde_saphyr::from_str(&text).unwrap();
+        let user = &made["users"][0]["user"];
+        assert_eq!(user["token"], Value::Null);
+        assert_eq!(user["exec"]["apiVersion"], EXEC_API);
+        assert_eq!(user["exec"]["args"][4], "ann@127.0.0.1:8443");
         server.url = "http://127.0.0.1:8443".into();
         assert!(config(&server).is_err());
     }

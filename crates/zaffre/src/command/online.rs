@@ -18,6 +18,7 @@ const ENDPOINTS: Columns = &[
     ("Compute", "/compute"),
     ("State", "/provisioning_state"),
 ];
+const TOKEN: Columns = &[("Token", "/accessToken"), ("Until", "/expiryTimeUtc")];
 const KEYS: Columns = &[("Primary", "/primaryKey"), ("Secondary", "/secondaryKey")];
 
 fn at(context: &Context, name: &str) -> Result<String, Failure> {
@@ -64,9 +65,28 @@ pub async fn endpoint(context: &Context, command: Endpoint) -> Result<(), Failur
             client.delete(&at, Wait::unless(args.no_wait)).await
         }
         Endpoint::GetCredentials(args) => {
-            let at = format!("{}/listKeys", at(context, &args.name)?);
-            let keys = client.post(&at, &json!({}), &[]).await?;
-            context.output.show(&keys, KEYS)
+            let at = at(context, &args.name)?;
+            let endpoint = client.get(&at).await?;
+            let mode = endpoint["properties"]["authMode"].as_str();
+            match mode.unwrap_or_default() {
+                "AMLToken" => {
+                    let token = client.post(&format!("{at}/token"), &json!({}), &[]).await?;
+                    context.output.show(&token, TOKEN)
+                }
+                "AADToken" => Err(Failure::wrong(format!(
+                    "endpoint {} takes the tokens of its callers and has no credentials",
+                    args.name
+                ))
+                .hint(
+                    "`zaffre account get-access-token --resource https://ml.azure.com` gives one",
+                )),
+                _ => {
+                    let keys = client
+                        .post(&format!("{at}/listKeys"), &json!({}), &[])
+                        .await?;
+                    context.output.show(&keys, KEYS)
+                }
+            }
         }
         Endpoint::RegenerateKeys(args) => {
             let at = format!("{}/regenerateKeys", at(context, &args.name)?);

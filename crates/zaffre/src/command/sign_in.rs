@@ -7,7 +7,7 @@ use crate::{
     },
     client::{
         Scope,
-        account::{Account, Accounts, Credential, TENANT, with_code},
+        account::{Access, Account, Accounts, Credential, TENANT, with_code},
         locate,
     },
     failure::{Failure, about},
@@ -230,12 +230,27 @@ fn used(globals: &Globals) -> Result<Account, Failure> {
     })
 }
 
+/// The account of this name, or what is used.
+fn account_of(globals: &Globals, name: Option<&str>) -> Result<Account, Failure> {
+    let Some(name) = name else {
+        return used(globals);
+    };
+    let accounts = Accounts::load(&Home::find()?)?;
+    let mut all = accounts.accounts.into_iter();
+    all.find(|a| a.name == name).ok_or_else(|| missing(name))
+}
+
 async fn get_access_token(
     globals: &Globals,
     output: &Output,
     args: &GetAccessToken,
 ) -> Result<(), Failure> {
-    let mut account = used(globals)?;
+    let mut account = account_of(globals, args.name.as_deref())?;
+    if args.exec_credential {
+        // kubectl asks before each of its commands: the token that is kept does.
+        let access = account.access(&Home::find()?).await?;
+        return output::write(&format!("{}\n", exec_credential(&access)?));
+    }
     let resource = args.resource.clone().unwrap_or_else(|| account.url.clone());
     let access = account.ask(&resource).await?;
     let view = json!({
@@ -245,6 +260,18 @@ async fn get_access_token(
         "token_type": "Bearer",
     });
     output.show(&view, TOKEN)
+}
+
+/// What kubectl reads from the program that its configuration names.
+fn exec_credential(access: &Access) -> Result<Value, Failure> {
+    let expires = i64::try_from(access.expires).unwrap_or(i64::MAX);
+    let expires = jiff::Timestamp::from_second(expires)
+        .map_err(|error| Failure::failed(format!("the token ends at no time: {error}")))?;
+    Ok(json!({
+        "apiVersion": super::kubeconfig::EXEC_API,
+        "kind": "ExecCredential",
+        "status": {"token": access.token, "expirationTimestamp": expires.to_string()},
+    }))
 }
 
 /// Prints what programs need in their environment.
@@ -307,10 +334,14 @@ fn variables(
     bundle: Option<&Path>,
 ) -> Vec<(&'static str, String)> {
     let url = account.url.trim_end_matches('/');
-    let mut all = vec![(
-        "ARM_CLOUD_METADATA_URL",
-        format!("{url}/metadata/endpoints"),
-    )];
+    // Without its name the SDK takes public Azure for its cloud when the first answer is lost, and sends its tokens there.
+    let mut all = vec![
+        (
+            "ARM_CLOUD_METADATA_URL",
+            format!("{url}/metadata/endpoints"),
+        ),
+        ("AZUREML_CURRENT_CLOUD", api::CLOUD.to_owned()),
+    ];
     if let Some(bundle) = bundle {
         all.push(("REQUESTS_CA_BUNDLE", bundle.display().to_string()));
     }

@@ -129,11 +129,8 @@ async fn print_logs(
     progress: Option<&Progress>,
 ) -> Result<bool, Failure> {
     let mut news = false;
-    for (name, url) in details["logFiles"].as_object().into_iter().flatten() {
-        let Some(url) = url.as_str().filter(|_| shown_log(name)) else {
-            continue;
-        };
-        let at = printed.entry(name.clone()).or_default();
+    for (name, url) in shown_logs(details) {
+        let at = printed.entry(name.to_owned()).or_default();
         let bytes = client.tail(url, *at).await?;
         if bytes.is_empty() {
             continue;
@@ -156,17 +153,31 @@ pub async fn log_of(client: &Client, name: &str) -> Result<String, Failure> {
     );
     let details = client.get(&at).await?;
     let mut log = Vec::new();
-    for (name, url) in details["logFiles"].as_object().into_iter().flatten() {
-        if let Some(url) = url.as_str().filter(|_| shown_log(name)) {
-            log.extend(client.tail(url, 0).await?);
-        }
+    for (_, url) in shown_logs(&details) {
+        log.extend(client.tail(url, 0).await?);
     }
     Ok(String::from_utf8_lossy(&log).into_owned())
 }
 
+/// The log of a run that is made of others.
+const EXECUTION: &str = "logs/azureml/executionlogs.txt";
+/// How far a batch run is; of a parallel step it is all there is to show.
+const OVERVIEW: &str = "logs/job_progress_overview.txt";
+
+/// Names and addresses of the logs that people are shown.
+fn shown_logs(details: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let all = details["logFiles"].as_object();
+    let has_own = all.is_some_and(|logs| logs.contains_key(EXECUTION));
+    let named = all.into_iter().flatten();
+    named.filter_map(move |(name, url)| {
+        let shown = shown_log(name) || (name == OVERVIEW && !has_own);
+        Some((name.as_str(), url.as_str().filter(|_| shown)?))
+    })
+}
+
 /// `user_logs/std_log.txt`, `user_logs/std_log_process_0.txt` and `logs/azureml/executionlogs.txt`, as the SDK chooses.
 fn shown_log(name: &str) -> bool {
-    if name == "logs/azureml/executionlogs.txt" {
+    if name == EXECUTION {
         return true;
     }
     let Some(rest) = name

@@ -164,6 +164,7 @@ fn of_job(url: &str, jobs: &JobKey, job: &JobId) -> BTreeMap<String, String> {
             "ARM_CLOUD_METADATA_URL",
             format!("{url}/metadata/endpoints"),
         ),
+        ("AZUREML_CURRENT_CLOUD", api::CLOUD.to_owned()),
         ("IDENTITY_ENDPOINT", format!("{url}/msi/token")),
         ("IDENTITY_HEADER", jobs.secret(job)),
     ];

@@ -4,8 +4,7 @@
 //! N2 plain http is served on a loopback address only: elsewhere tokens would be readable on the way.
 
 use crate::failure::Failure;
-use api::Scheme;
-use axum::Router;
+use api::{Routes, Scheme};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
@@ -67,7 +66,7 @@ impl Port {
     /// Serves until `stop`, then lets requests under way end.
     pub async fn serve(
         self,
-        router: Router,
+        routes: Routes,
         tls: Arc<rustls::ServerConfig>,
         mut stop: oneshot::Receiver<()>,
     ) {
@@ -75,8 +74,8 @@ impl Port {
             tls: TlsAcceptor::from(tls),
             plain: self.address.ip().is_loopback(),
             http: server(),
-            https: router.clone().layer(axum::Extension(Scheme::Https)),
-            cleartext: router.layer(axum::Extension(Scheme::Http)),
+            https: routes.over(Scheme::Https),
+            cleartext: routes.over(Scheme::Http),
         });
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let graceful = GracefulShutdown::new();
@@ -124,8 +123,8 @@ struct Doors {
     tls: TlsAcceptor,
     plain: bool,
     http: auto::Builder<TokioExecutor>,
-    https: Router,
-    cleartext: Router,
+    https: Routes,
+    cleartext: Routes,
 }
 
 impl Doors {
@@ -161,14 +160,14 @@ impl Doors {
     async fn talk<S>(
         &self,
         stream: S,
-        router: Router,
+        routes: Routes,
         watcher: hyper_util::server::graceful::Watcher,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = self
             .http
-            .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router));
+            .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(routes));
         if let Err(error) = watcher.watch(connection.into_owned()).await {
             tracing::debug!(%error, "a connection ended early");
         }

@@ -6,6 +6,7 @@
 #![expect(dead_code, reason = "each test binary uses its part of it")]
 
 pub mod kubectl;
+pub mod network;
 pub mod peer;
 pub mod plain;
 pub mod python;
@@ -296,6 +297,12 @@ impl Drop for Server {
             signal("KILL", pid);
         }
     }
+}
+
+/// Past the capture of the test harness: what was left out is part of the result.
+pub fn say(text: &str) {
+    use std::io::Write as _;
+    drop(writeln!(std::io::stderr(), "{text}"));
 }
 
 /// Writes a file of a test, and the folders that it lies in.

@@ -1,46 +1,75 @@
-//! A blob storage that is not ours: azurite, where it is installed (`ZAFFRE_AZURITE` names `azurite-blob`, or the comparison of
-//! `plane.rs` has put it into the target folder).
+//! The peer of our blobs: Azurite, which Azure's own people make for tests.
+//!
+//! `ZAFFRE_AZURITE` names its program `azurite-blob`; else npm installs it once per target folder. Without either the tests say so
+//! and compare nothing.
 
+use super::say;
 use std::{
+    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
-/// The account that every copy of it has.
+/// The peer, by name and version: the newest that runs on every Node that we build with.
+const PEER: &str = "azurite@3.35.0";
+/// The account that every copy of the peer has, and its published key.
 pub const ACCOUNT: &str = "devstoreaccount1";
-/// The published key of that account.
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// A running one; gone with the value.
-pub struct Storage {
+/// The peer's program, installed once per target folder; nothing where there is no npm or no index.
+pub fn program() -> Option<PathBuf> {
+    if let Some(program) = std::env::var_os("ZAFFRE_AZURITE") {
+        return Some(program.into());
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("azurite-3.35.0");
+    let program = folder.join("node_modules/.bin/azurite-blob");
+    if program.exists() {
+        return Some(program);
+    }
+    let fresh = folder.with_extension(format!("fresh.{}", std::process::id()));
+    fs::create_dir_all(&fresh).unwrap();
+    let installed = Command::new("npm")
+        .args(["install", "--no-fund", "--no-audit", "--silent", PEER])
+        .current_dir(&fresh)
+        .output();
+    let why = match installed {
+        Ok(output) if output.status.success() => {
+            if fs::rename(&fresh, &folder).is_err() {
+                fs::remove_dir_all(&fresh).unwrap();
+            }
+            return Some(program);
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    fs::remove_dir_all(&fresh).unwrap();
+    // Past the capture of the test harness: what was left out is part of the result.
+    say(&format!(
+        "SKIPPED the comparison with {PEER}: npm cannot install it: {why}"
+    ));
+    None
+}
+
+/// A running peer; gone with the value.
+pub struct Peer {
     child: Child,
-    /// `HOST:PORT/ACCOUNT`
-    pub account: String,
+    /// Its address, without an account.
+    pub url: String,
 }
 
-/// The program.
-fn program() -> Option<PathBuf> {
-    let named = std::env::var_os("ZAFFRE_AZURITE").map(PathBuf::from);
-    let usual = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join("azurite-3.35.0/node_modules/.bin/azurite-blob");
-    named.or(Some(usual)).filter(|program| program.exists())
-}
-
-impl Storage {
-    /// Starts one that keeps its blobs in memory; says so when there is none.
-    pub fn start(folder: &Path) -> Option<Storage> {
-        let Some(program) = program() else {
-            let line =
-                "SKIPPED the storage of Azure's kind: ZAFFRE_AZURITE names no azurite-blob\n";
-            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
-            return None;
-        };
+impl Peer {
+    /// Starts one with nothing in it.
+    pub fn start(program: &Path, folder: &Path) -> Peer {
         let mut child = Command::new(program)
             .args(["--blobHost", "127.0.0.1", "--blobPort", "0"])
-            .args(["--inMemoryPersistence", "--skipApiVersionCheck"])
-            .args(["--disableTelemetry", "--silent"])
+            .args([
+                "--inMemoryPersistence",
+                "--skipApiVersionCheck",
+                "--disableTelemetry",
+                "--silent",
+            ])
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -48,19 +77,19 @@ impl Storage {
             .spawn()
             .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let listening = "successfully listens on http://";
+        let listening = "successfully listens on ";
         let line = out
             .lines()
             .map(Result::unwrap)
             .find(|line| line.contains(listening))
-            .expect("it says where it listens");
+            .expect("the peer says where it listens");
         let at = line.find(listening).unwrap() + listening.len();
-        let account = format!("{}/{ACCOUNT}", line[at..].trim().trim_end_matches('/'));
-        Some(Storage { child, account })
+        let url = line[at..].trim().to_owned();
+        Peer { child, url }
     }
 }
 
-impl Drop for Storage {
+impl Drop for Peer {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

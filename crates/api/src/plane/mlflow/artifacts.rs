@@ -21,7 +21,7 @@ use crate::{
     blob::{
         list::{Entry, collect},
         read,
-        write::{self, MAX_PUT_BYTES},
+        write::{self, Digested, MAX_PUT_BYTES},
     },
     call::Call,
     problem::{Answer, Problem},
@@ -233,9 +233,14 @@ pub(crate) fn upload(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static
             }
         };
         let blobs = api.control.blobs().clone();
-        write::receive(blobs, path, body, MAX_PUT_BYTES, None, |writer, md5| {
-            writer.finish(false, Some(md5.to_owned()), BTreeMap::new())
-        })
+        write::receive(
+            blobs,
+            path,
+            body,
+            MAX_PUT_BYTES,
+            Digested::Made,
+            |writer, md5| writer.finish(false, md5, BTreeMap::new()),
+        )
         .await?;
         Ok(reply::ok(&json!({})))
     })

@@ -17,7 +17,9 @@ use wire::{
     },
 };
 
-use super::{asked, body, change, every, key, page_asked, paged, read, stored};
+use super::{
+    IS_PROMPT, asked, body, change, every, key, no_prompt, page_asked, paged, read, stored,
+};
 use crate::{
     Api,
     arm::put,
@@ -270,6 +272,8 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     let name = name_of(&root)?;
     wire::names::check_asset("model", name)
         .map_err(|e| Problem::user(e.to_string()).target("/name"))?;
+    let tags = tags_sent(&root)?;
+    no_prompt(&tags)?;
     let taken = || {
         let message = format!(
             "registered model {} already exists",
@@ -286,7 +290,7 @@ pub(crate) async fn create(api: Arc<Api>, call: Call) -> Answer {
     }
     let json = json!({"properties": {
         "description": root.get("description").text()?,
-        "tags": tags_sent(&root)?,
+        "tags": tags,
     }});
     put::put(
         &api,
@@ -437,6 +441,8 @@ pub(super) fn searched(
                 _ => None,
             }
         }
+        // Clients add to every search that they want no prompts; every model is none.
+        By::Tag(key) if key == IS_PROMPT => Some(Item::Text("false".to_owned())),
         By::Tag(key) => {
             let mut all = view["tags"].as_array().into_iter().flatten();
             let tag = all.find(|t| t["key"] == key.as_str())?;

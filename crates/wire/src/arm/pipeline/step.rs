@@ -1,7 +1,7 @@
 //! A step's words, which are those of a file, in ARM's spelling: the body that a client would have sent for it.
 
 use super::{Node, Parent};
-use crate::arm::{Invalid, component, field::Field};
+use crate::arm::{Invalid, component, field::Field, parallel};
 use crate::names::shown;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeType {
     Command,
+    Parallel,
     Sweep,
     Pipeline,
 }
@@ -19,7 +20,7 @@ pub(super) fn node_type(place: &Field<'_>) -> Result<NodeType, Invalid> {
         ("command", Some(NodeType::Command)),
         ("sweep", Some(NodeType::Sweep)),
         ("pipeline", Some(NodeType::Pipeline)),
-        ("parallel", None),
+        ("parallel", Some(NodeType::Parallel)),
         ("spark", None),
         ("automl", None),
         ("import", None),
@@ -29,7 +30,7 @@ pub(super) fn node_type(place: &Field<'_>) -> Result<NodeType, Invalid> {
         None => Ok(NodeType::Command),
         Some(Some(kind)) => Ok(kind),
         Some(None) => Err(kind.unsupported(format!(
-            "is {}, which is not built yet; command, sweep and pipeline are",
+            "is {}, which is not built yet; command, parallel, sweep and pipeline are",
             kind.text()?.unwrap_or_default()
         ))),
     }
@@ -69,6 +70,7 @@ pub(super) fn document(
         "jobType",
         Some(json!(match kind {
             NodeType::Command => "Command",
+            NodeType::Parallel => parallel::JOB_TYPE,
             NodeType::Sweep => "Sweep",
             NodeType::Pipeline => "Pipeline",
         })),
@@ -88,12 +90,14 @@ pub(super) fn document(
         let line = spec.get(key).text()?.unwrap_or_default();
         Ok(component::without_absent(line, |name| there.contains(name)))
     };
-    let environment = place.get("environment");
-    let environment = id(if environment.value().is_some() {
-        environment
-    } else {
-        spec.get("environment")
-    });
+    let task = |key: &str| first([spec.get("task").get(key), place.get("task").get(key)]);
+    let environment = match kind {
+        NodeType::Parallel => task("environment"),
+        NodeType::Command | NodeType::Sweep | NodeType::Pipeline => {
+            first([place.get("environment"), spec.get("environment")])
+        }
+    };
+    let environment = id(environment);
     let resources = merged(&spec.get("resources"), &place.get("resources"))?;
     let distribution = distribution(&if place.get("distribution").value().is_some() {
         place.get("distribution")
@@ -116,6 +120,15 @@ pub(super) fn document(
             set("services", value(place.get("services")));
             set("identity", value(place.get("identity")));
             set("queueSettings", value(place.get("queue_settings")));
+        }
+        NodeType::Parallel => {
+            set("codeId", id(task("code")));
+            set("environmentId", environment);
+            set("resources", resources);
+            set("environmentVariables", variables);
+            set("identity", value(place.get("identity")));
+            let said = parallel::merged(spec, place, &parent.inputs, there)?;
+            set(parallel::SETTINGS, Some(said));
         }
         NodeType::Pipeline => {
             set("jobs", value(spec.get("jobs")));
@@ -173,6 +186,15 @@ pub(super) fn document(
         }
     }
     Ok(json!({ "properties": p }))
+}
+
+/// The first that is there.
+fn first<'a>(all: [Field<'a>; 2]) -> Field<'a> {
+    let [first, second] = all;
+    match first.value() {
+        Some(_) => first,
+        None => second,
+    }
 }
 
 /// An id as ARM has it, without the `azureml:` that stands before it in a component.
