@@ -457,7 +457,7 @@ fn a_command_job_keeps_its_rules() {
         (
             p("inputs"),
             json!({"a": {"jobInputType": "uri_file", "uri": "u", "mode": "EvalMount"}}),
-            "ReadOnlyMount, Download or Direct",
+            "of an input is EvalMount, which is not built yet; ReadOnlyMount, Download and Direct are",
         ),
         (
             p("inputs"),

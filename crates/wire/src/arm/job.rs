@@ -415,9 +415,18 @@ fn input(field: &Field<'_>) -> Result<Input, Invalid> {
         None => Mode::Mount,
         Some(Some(mode)) => mode,
         Some(None) => {
-            return Err(mode.unsupported(
-                "of an input is ReadOnlyMount, Download or Direct; others are not built yet",
-            ));
+            let word = mode.text()?.unwrap_or_default();
+            let hint = if word.eq_ignore_ascii_case("ReadWriteMount") {
+                "a job writes to a folder of a datastore through an output that has it as its path"
+            } else {
+                "an MLTable is not evaluated; ReadOnlyMount and Download give its folder"
+            };
+            return Err(mode
+                .unsupported(format!(
+                    "of an input is {}, which is not built yet; ReadOnlyMount, Download and Direct are",
+                    shown(word)
+                ))
+                .hint(hint));
         }
     };
     Ok(Input::At {
