@@ -207,7 +207,7 @@ pub struct ServeArgs {
     /// Label that the node of all work on the embedded cluster must carry; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_selector: Vec<String>,
-    /// Folder of this machine that may be attached as a datastore, by a name; may be given several times
+    /// Folder of this machine that may be attached as a datastore, which jobs read and write, by a name; may be given several times
     #[arg(long, value_name = "NAME=PATH")]
     pub folder: Vec<String>,
     /// Where pods of attached clusters reach this server [default: the first --host-name, else the address of --listen]

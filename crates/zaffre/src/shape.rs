@@ -452,6 +452,7 @@ fn job(arm: &Value) -> Map<String, Value> {
                 put(&mut out, "type", word(&value));
                 continue;
             }
+            "inputs" | "outputs" => ports(&value),
             _ => value,
         };
         let key = match key.as_str() {
@@ -468,6 +469,55 @@ fn job(arm: &Value) -> Map<String, Value> {
         out.shift_remove("command");
     }
     out
+}
+
+/// Inputs or outputs as a file has them: a literal is its value, everything else has `type`, `path`, `mode`.
+fn ports(all: &Value) -> Value {
+    const MODES: [(&str, &str); 7] = [
+        ("ReadOnlyMount", "ro_mount"),
+        ("ReadWriteMount", "rw_mount"),
+        ("Download", "download"),
+        ("Upload", "upload"),
+        ("Direct", "direct"),
+        ("EvalMount", "eval_mount"),
+        ("EvalDownload", "eval_download"),
+    ];
+    let port = |value: &Value| -> Value {
+        let Value::Object(fields) = value else {
+            return value.clone();
+        };
+        if fields.get("job_input_type") == Some(&json!("literal")) {
+            return fields.get("value").cloned().unwrap_or_default();
+        }
+        let mut out = Map::new();
+        for (key, value) in fields {
+            let key = match key.as_str() {
+                "job_input_type" | "job_output_type" => "type",
+                "uri" => "path",
+                "asset_name" => "name",
+                "asset_version" => "version",
+                other => other,
+            };
+            let value = match (key, value.as_str()) {
+                ("mode", Some(mode)) => {
+                    let known = MODES
+                        .iter()
+                        .find(|(rest, _)| rest.eq_ignore_ascii_case(mode));
+                    known.map_or_else(|| value.clone(), |(_, word)| json!(word))
+                }
+                _ => value.clone(),
+            };
+            put(&mut out, key, value);
+        }
+        Value::Object(out)
+    };
+    match all {
+        Value::Object(all) => {
+            let all = all.iter().map(|(name, value)| (name.clone(), port(value)));
+            Value::Object(all.collect())
+        }
+        other => other.clone(),
+    }
 }
 
 fn datastore(arm: &Value) -> Map<String, Value> {
@@ -554,9 +604,14 @@ mod tests {
     #[test]
     fn the_users_own_names_stay() {
         let arm = json!({"name": "j", "properties": {"jobType": "Command", "computeId": "/subscriptions/s/c", "inputs": {"maxDepth": {"jobInputType": "literal", "value": "1"}},
+            "outputs": {"theRows": {"jobOutputType": "uri_folder", "uri": "azureml://x", "mode": "ReadWriteMount", "assetName": "rows", "assetVersion": "3"}},
             "tags": {"myTag": "x"}, "environmentVariables": {"MY_VAR": "aB"}}});
         let shown = shown(Shape::Job, &arm);
-        assert_eq!(shown["inputs"]["maxDepth"]["job_input_type"], "literal");
+        assert_eq!(shown["inputs"]["maxDepth"], "1");
+        assert_eq!(
+            shown["outputs"]["theRows"],
+            json!({"type": "uri_folder", "path": "azureml://x", "mode": "rw_mount", "name": "rows", "version": "3"})
+        );
         assert_eq!(
             (
                 &shown["tags"]["myTag"],

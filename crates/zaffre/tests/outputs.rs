@@ -75,11 +75,11 @@ fn an_output_with_a_name_becomes_the_next_version_of_an_asset_once() {
     let job = json(&server.ok(&["job", "show", "-n", "first", "-o", "json"]));
     let shown = &job["outputs"]["rows"];
     assert_eq!(
-        (&shown["asset_name"], &shown["asset_version"]),
+        (&shown["name"], &shown["version"]),
         (&"rows".into(), &"1".into()),
         "{job}"
     );
-    assert_eq!(job["outputs"]["plain"]["asset_name"], Value::Null);
+    assert_eq!(job["outputs"]["plain"]["name"], Value::Null);
 
     // What is registered is fetched as every other output is.
     server.ok(&["job", "download", "-n", "first", "--all", "-p", "got"]);
@@ -415,5 +415,80 @@ fn a_job_of_a_removed_ones_name_begins_with_nothing() {
         assert!(!said.contains("\nf\n"), "so are its files: {said}");
         assert_eq!(said.matches("the second").count(), 1, "{said}");
     }
+    server.stop();
+}
+
+#[test]
+fn files_of_pipelines_and_sweeps_name_assets_too() {
+    let server = Server::start();
+    with_cluster(&server);
+    let step = "    type: command\n    environment:\n      image: library/python:latest\n";
+    let pipeline = format!(
+        "type: pipeline\ncompute: azureml:cpu-cluster\noutputs:\n  result:\n    type: uri_folder\n    name: whole\n    version: \"5\"\n\
+         jobs:\n  one:\n{step}    command: echo 1 > ${{{{outputs.rows}}}}/n\n    outputs:\n      rows:\n        type: uri_folder\n\
+         \x20       name: rows\n  two:\n{step}    command: cp ${{{{inputs.rows}}}}/n ${{{{outputs.out}}}}/m\n    inputs:\n\
+         \x20     rows: ${{{{parent.jobs.one.outputs.rows}}}}\n    outputs:\n      out: ${{{{parent.outputs.result}}}}\n"
+    );
+    write(&server.folder, "pipeline.yml", &pipeline);
+    let run = |name: &str| {
+        server.run(&[
+            "job",
+            "create",
+            "-f",
+            "pipeline.yml",
+            "-n",
+            name,
+            "--stream",
+        ])
+    };
+    let said = run("pipe");
+    assert!(
+        said.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    assert_eq!(versions(&server, "data", "rows"), ["1"]);
+    let whole = show(&server, "data", "whole", "5");
+    assert!(
+        whole["path"]
+            .as_str()
+            .unwrap()
+            .ends_with("/azureml/pipe/result/"),
+        "{whole}"
+    );
+    let job = json(&server.ok(&["job", "show", "-n", "pipe", "-o", "json"]));
+    assert_eq!(job["outputs"]["result"]["version"], "5", "{job}");
+    let refused = run("again");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("data asset whole:5 exists already"), "{text}");
+
+    let sweep = fs::read_to_string(repository().join("examples/sweep/sweep.yml")).unwrap();
+    let code = repository()
+        .join("examples/sweep/src")
+        .display()
+        .to_string();
+    let sweep = sweep.replace("./src", &code).replace(
+        "command: python train.py ${{search_space.rate}} ${{search_space.depth}}",
+        "command: python train.py ${{search_space.rate}} ${{search_space.depth}} && echo ${{search_space.rate}} > ${{outputs.out}}/rate",
+    ) + "outputs:\n  out:\n    type: custom_model\n    name: hill\n";
+    write(&server.folder, "sweep.yml", &sweep);
+    server.ok(&["job", "create", "-f", "sweep.yml", "-n", "hill", "--stream"]);
+    let best = server.value(
+        &["job", "show", "-n", "hill"],
+        "properties.best_child_run_id",
+    );
+    let model = show(&server, "model", "hill", "1");
+    assert_eq!(
+        (&model["type"], &model["job_name"]),
+        (&"custom_model".into(), &"hill".into())
+    );
+    assert!(
+        model["path"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("/{best}/")),
+        "{model}"
+    );
+    assert_eq!(versions(&server, "model", "hill"), ["1"]);
     server.stop();
 }

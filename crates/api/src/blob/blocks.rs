@@ -256,6 +256,12 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
             Err(BlobError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
+        if before
+            .as_ref()
+            .is_some_and(|b| super::append::appends(b).is_some())
+        {
+            return Err(super::append::wrong_type());
+        }
         let there = joined(&blobs, &path, before.as_ref())?;
         let parts = resolve(&blobs, &folder, &ids, &there)?;
         let info = join(&blobs, &path, &parts, create_only, md5, metadata)?;

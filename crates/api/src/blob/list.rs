@@ -246,9 +246,10 @@ fn blob(out: &mut String, name: &str, info: &BlobInfo, metadata: bool) {
     if let Some(md5) = &info.md5 {
         out.push_str(&format!("<Content-MD5>{}</Content-MD5>", xml::text(md5)));
     }
-    out.push_str(
-        "<BlobType>BlockBlob</BlobType><LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState></Properties>",
-    );
+    out.push_str(&format!(
+        "<BlobType>{}</BlobType><LeaseStatus>unlocked</LeaseStatus><LeaseState>available</LeaseState></Properties>",
+        super::append::word(info)
+    ));
     if metadata
         && info
             .metadata

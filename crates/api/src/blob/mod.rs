@@ -6,6 +6,7 @@
 //! B3 a blob is unseen until all of it has come and its MD5, where one was sent, is right;
 //! B4 nothing is taken while the disk is below its reserve.
 
+mod append;
 pub(crate) mod blocks;
 mod copy;
 pub(crate) mod list;
@@ -246,6 +247,7 @@ pub(crate) fn put(api: Arc<Api>, call: Call, body: Body) -> BoxFuture<'static, A
             "" => write::blob(api, call, path, body).await,
             "metadata" => write::metadata(api, call, path).await,
             "properties" => copy::properties(api, call, path).await,
+            "appendblock" => append::append(api, call, path, body).await,
             "block" => blocks::put(api, call, path, body).await,
             "blocklist" => blocks::commit(api, call, path, body).await,
             _ => Err(unsupported(&call)),

@@ -157,7 +157,7 @@ fn describe(call: &Call, path: &BlobPath, info: &BlobInfo, mut response: Respons
     );
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     for (name, value) in [
-        ("x-ms-blob-type", "BlockBlob"),
+        ("x-ms-blob-type", super::append::word(info)),
         ("x-ms-lease-status", "unlocked"),
         ("x-ms-lease-state", "available"),
         ("x-ms-server-encrypted", "true"),
@@ -166,6 +166,7 @@ fn describe(call: &Call, path: &BlobPath, info: &BlobInfo, mut response: Respons
     }
     super::settings::put(response.headers_mut(), info);
     super::meta_headers(&mut response, info);
+    let response = super::append::describe(response, info);
     super::standard(call, super::stamp(response, info))
 }
 

@@ -51,6 +51,11 @@ pub(super) fn is_one(name: &str) -> bool {
     name.starts_with(':')
 }
 
+/// Whether it is one that clients give.
+pub(super) fn is_given(name: &str) -> bool {
+    ALL.iter().any(|(_, _, _, known)| *known == name)
+}
+
 /// What the request says.
 pub(super) fn read(call: &Call) -> Result<BTreeMap<String, String>, Problem> {
     let mut out = BTreeMap::new();

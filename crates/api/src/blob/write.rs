@@ -30,15 +30,16 @@ const MAX_DRAIN_BYTES: usize = 64 * 1024 * 1024;
 
 /// PUT of a whole blob.
 pub(super) async fn blob(api: Arc<Api>, call: Call, path: BlobPath, body: Body) -> Answer {
-    if let Some(kind) = call
-        .header("x-ms-blob-type")
-        .filter(|k| !k.eq_ignore_ascii_case("BlockBlob"))
-    {
+    let kind = call.header("x-ms-blob-type").unwrap_or("BlockBlob");
+    if kind.eq_ignore_ascii_case("AppendBlob") {
+        return super::append::create(api, call, path, body).await;
+    }
+    if !kind.eq_ignore_ascii_case("BlockBlob") {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
             "InvalidHeaderValue",
             format!(
-                "x-ms-blob-type is {}, only BlockBlob is offered",
+                "x-ms-blob-type is {}, BlockBlob and AppendBlob are offered",
                 wire::names::shown(kind)
             ),
         ));

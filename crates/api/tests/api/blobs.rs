@@ -738,3 +738,56 @@ async fn f5_small_things_are_answered_as_the_protocol_has_them() {
         .is(200);
     assert_eq!(status().await.1, "");
 }
+
+#[tokio::test]
+async fn an_append_blob_grows_by_one_append_after_the_other() {
+    let b = Store::new().await;
+    let kind = [("x-ms-blob-type", "AppendBlob"), ("x-ms-meta-a", "b")];
+    b.call("PUT", "log", "", &kind, "").await.is(201);
+    b.call("PUT", "full", "", &kind, "x").await.is(413);
+    let add = async |headers: &[(&str, &str)], text: &'static str| {
+        b.call("PUT", "log", "comp=appendblock", headers, text)
+            .await
+    };
+    let first = add(&[], "one ").await.is(201);
+    assert_eq!(first.header("x-ms-blob-append-offset"), "0");
+    assert_eq!(first.header("x-ms-blob-committed-block-count"), "1");
+    let at = |n: &'static str| [("x-ms-blob-condition-appendpos", n)];
+    add(&at("9"), "lost").await.is(412);
+    add(&at("4"), "two ").await.is(201);
+    add(&[("x-ms-blob-condition-maxsize", "9")], "lost")
+        .await
+        .is(412);
+    add(&[("if-match", "\"0x0\"")], "lost").await.is(412);
+    add(&[("content-md5", "abc")], "lost").await.is(400);
+    add(&[], "").await.is(400);
+    let all = futures_util::future::join_all((0..8).map(|_| add(&[], "x"))).await;
+    assert!(all.iter().all(|got| got.status == 201), "none is lost");
+    let whole = b.get("log").await.is(200);
+    assert_eq!(whole.text(), "one two xxxxxxxx");
+    assert_eq!(whole.header("x-ms-blob-type"), "AppendBlob");
+    assert_eq!(whole.header("x-ms-blob-committed-block-count"), "10");
+    assert_eq!(whole.header("x-ms-meta-a"), "b");
+    assert!(b.list("").await.contains("<BlobType>AppendBlob</BlobType>"));
+
+    // Its settings and its metadata change, its type does not.
+    let settings = [("x-ms-blob-content-type", "text/x")];
+    b.call("PUT", "log", "comp=properties", &settings, "")
+        .await
+        .is(200);
+    b.call("PUT", "log", "comp=metadata", &[("x-ms-meta-c", "d")], "")
+        .await
+        .is(200);
+    add(&[], "!").await.is(201);
+
+    b.put("block", "x").await.is(201);
+    b.call("PUT", "block", "comp=appendblock", &[], "x")
+        .await
+        .is(409);
+    b.call("PUT", "log", "comp=blocklist", &[], "<BlockList/>")
+        .await
+        .is(409);
+    b.call("PUT", "none", "comp=appendblock", &[], "x")
+        .await
+        .is(404);
+}

@@ -673,9 +673,12 @@ fn outputs(fields: &Fields<'_>) -> Map<String, Json> {
                 }
                 if let Some(name) = inner.name("name", |name| check_asset("asset", name)) {
                     one.insert("asset_name".into(), name.text.into());
-                    inner
-                        .report
-                        .unsupported(format!("{} (registering an output)", inner.path_of("name")));
+                }
+                if let Some(version) = inner.name("version", check_version) {
+                    one.insert("asset_version".into(), version.text.into());
+                    if inner.absent("name") {
+                        inner.missing("name", "a version is given to a named asset");
+                    }
                 }
                 inner.done(&[("uri", "did you mean path")]);
                 one.into()
