@@ -22,8 +22,8 @@ use support::{
     site::LONG,
 };
 
-/// Plays of the program at a time.
-const AT_ONCE: usize = 6;
+/// Plays of the program at a time: most of each is a client that waits before it asks again.
+const AT_ONCE: usize = 12;
 
 /// The process that plays the program.
 struct Player {

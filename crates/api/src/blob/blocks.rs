@@ -1,7 +1,8 @@
 //! Large blobs: blocks that come in any order, and the list that joins them.
 //!
 //! K1 a block waits as a blob in a container of ours until a list names it, or for a week;
-//! K2 joining reads and writes in pieces; the blob is unseen until all of it is there.
+//! K2 joining reads and writes in pieces; the blob is unseen until all of it is there;
+//! K3 a list that was carried out and is sent again, because its answer was lost, is answered as the first time.
 
 use axum::{body::Body, http::StatusCode, response::Response};
 use control::{BlobError, BlobInfo, Blobs};
@@ -19,7 +20,10 @@ use std::{
     },
 };
 
-use super::write::{precheck, receive};
+use super::{
+    settings,
+    write::{precheck, receive},
+};
 use crate::{
     Api,
     call::Call,
@@ -162,11 +166,21 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
     let digest = crate::base64(&Md5::digest(&list));
     let blobs = api.control.blobs().clone();
     let create_only = precheck(&blobs, &call, &path).await?;
-    let metadata = super::metadata(&call)?;
+    let mut metadata = super::metadata(&call)?;
     let md5 = call.header("x-ms-blob-content-md5").map(str::to_owned);
     let info = crate::blocking(move || {
         let folder = folder(&path);
-        let info = join(&blobs, &path, &folder, &ids, create_only, md5, metadata)?;
+        let made_of = wire::places::hex(&Sha256::digest(ids.join("\n")));
+        settings::joined(&mut metadata, &made_of);
+        let said = metadata.clone();
+        let info = match join(&blobs, &path, &folder, &ids, create_only, md5, metadata) {
+            Err(problem) => match repeated(&blobs, &path, &folder, &ids, &made_of)? {
+                Some(info) if info.metadata == said => return Ok(info),
+                Some(_) => return Ok(blobs.set_metadata(&path, said)?),
+                None => return Err(problem),
+            },
+            Ok(info) => info,
+        };
         blobs.delete_folder(&folder)?;
         Ok(info)
     })
@@ -177,6 +191,29 @@ pub(super) async fn commit(api: Arc<Api>, call: Call, path: BlobPath, body: Body
         &call,
         reply::with(response, "content-md5", &digest),
     ))
+}
+
+/// The blob, if it is what a list with these ids has made of blocks of which none waits any more (K3).
+fn repeated(
+    blobs: &Arc<dyn Blobs>,
+    path: &BlobPath,
+    folder: &BlobPath,
+    ids: &[String],
+    made_of: &str,
+) -> Result<Option<BlobInfo>, Problem> {
+    let info = match blobs.info(path) {
+        Ok(info) if !ids.is_empty() && settings::is_joined(&info, made_of) => info,
+        Ok(_) | Err(BlobError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    for id in ids {
+        match blobs.info(&block(folder, id)?) {
+            Err(BlobError::NotFound(_)) => {}
+            Ok(_) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(info))
 }
 
 fn join(

@@ -126,7 +126,7 @@ pub(super) async fn properties(api: Arc<Api>, call: Call, path: BlobPath) -> Ans
         let blobs: &Arc<dyn Blobs> = api.control.blobs();
         let info = super::read::found(blobs, &path, &call.headers, For::Write)?;
         let mut metadata = info.metadata;
-        metadata.retain(|name, _| !settings::is_one(name));
+        metadata.retain(|name, _| settings::stays(name));
         metadata.extend(given);
         let info = blobs.set_metadata(&path, metadata)?;
         Ok(super::standard(

@@ -43,6 +43,8 @@ const ALL: [(&str, &str, &str, &str); 5] = [
 ];
 /// Of a blob that is a copy: which copy, and when it was made. A new content, or new settings, forget it, as at Azure.
 const COPY: &str = ":copy";
+/// Of a blob that was joined: a digest of the list of its blocks. Settings may change, what it was made of does not.
+const JOINED: &str = ":blocks";
 /// Longest value of one.
 const MAX_BYTES: usize = 1024;
 
@@ -88,7 +90,23 @@ pub(super) fn put(headers: &mut axum::http::HeaderMap, info: &BlobInfo) {
 
 /// Marks what is kept of a blob as of a copy that was just made.
 pub(super) fn copied(kept: &mut BTreeMap<String, String>, id: &str, made: &str) {
+    kept.remove(JOINED);
     kept.insert(COPY.to_owned(), format!("{id} {made}"));
+}
+
+/// Marks what is kept of a blob as joined from the blocks of a list with this digest.
+pub(super) fn joined(kept: &mut BTreeMap<String, String>, list: &str) {
+    kept.insert(JOINED.to_owned(), list.to_owned());
+}
+
+/// Whether a blob was joined from the blocks of that list.
+pub(super) fn is_joined(info: &BlobInfo, list: &str) -> bool {
+    info.metadata.get(JOINED).is_some_and(|known| known == list)
+}
+
+/// What of a blob is no setting of it, and stays when those change.
+pub(super) fn stays(name: &str) -> bool {
+    !is_one(name) || name == JOINED
 }
 
 /// What an answer says of a copy; all of them are made before they are answered.

@@ -674,3 +674,69 @@ async fn f5_small_things_are_answered_as_the_protocol_has_them() {
         .is(200);
     assert_eq!(status().await.1, "");
 }
+
+/// A client that lost the answer to a list of blocks sends the list again, and Azure takes it; found with every answer lost once.
+#[tokio::test]
+async fn k3_a_list_that_is_sent_again_is_answered_as_the_first_time() {
+    let b = Store::new().await;
+    let block = async |id: &str, body: &'static str| {
+        let query = format!(
+            "comp=block&blockid={}",
+            STANDARD.encode(id).replace('=', "%3D")
+        );
+        b.call("PUT", "x", &query, &[], body).await.is(201);
+    };
+    let commit = async |ids: &[&str], headers: &[(&str, &str)]| {
+        let ids = ids
+            .iter()
+            .map(|id| format!("<Latest>{}</Latest>", STANDARD.encode(id)));
+        let list = format!("<BlockList>{}</BlockList>", ids.collect::<String>());
+        b.call("PUT", "x", "comp=blocklist", headers, list).await
+    };
+    let typed = [("x-ms-blob-content-type", "text/own"), ("x-ms-meta-a", "b")];
+    block("1", "one ").await;
+    block("2", "two").await;
+    let first = commit(&["1", "2"], &typed).await.is(201);
+    let again = commit(&["1", "2"], &typed).await.is(201);
+    assert_eq!(
+        again.header("etag"),
+        first.header("etag"),
+        "nothing was written"
+    );
+    // What is said with it is said anew.
+    commit(&["1", "2"], &[("x-ms-meta-a", "c")]).await.is(201);
+    assert_eq!(b.get("x").await.is(200).header("x-ms-meta-a"), "c");
+    // Settings and metadata that change leave it what it was made of.
+    b.call(
+        "PUT",
+        "x",
+        "comp=properties",
+        &[("x-ms-blob-content-type", "text/other")],
+        "",
+    )
+    .await
+    .is(200);
+    b.call("PUT", "x", "comp=metadata", &[("x-ms-meta-c", "d")], "")
+        .await
+        .is(200);
+    commit(&["1", "2"], &typed).await.is(201);
+    assert_eq!(b.get("x").await.is(200).text(), "one two");
+
+    // Another list, or one of whose blocks some are new, is no repeat.
+    for ids in [&["2", "1"][..], &["1"], &["1", "2", "2"]] {
+        commit(ids, &typed).await.is(400);
+    }
+    block("2", "TWO").await;
+    commit(&["1", "2"], &typed).await.is(400);
+    // What must be new is not there twice; what was replaced is not what a list has made.
+    assert_eq!(
+        commit(&["1", "2"], &[("if-none-match", "*")])
+            .await
+            .is(409)
+            .header("x-ms-error-code"),
+        "BlobAlreadyExists"
+    );
+    b.put("x", "replaced").await.is(201);
+    commit(&["1", "2"], &typed).await.is(400);
+    assert_eq!(b.get("x").await.is(200).text(), "replaced");
+}
