@@ -268,25 +268,36 @@ fn read_list(bytes: &[u8]) -> Result<Vec<String>, Problem> {
     };
     let text = std::str::from_utf8(bytes).map_err(|_| wrong())?;
     let mut reader = quick_xml::Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let (mut ids, mut inside, mut root) = (Vec::new(), false, false);
+    let (mut ids, mut root, mut closed) = (Vec::new(), false, false);
+    let (mut inside, mut named) = (false, false);
     loop {
         match reader.read_event().map_err(|_| wrong())? {
             Event::Start(tag) => match tag.local_name().as_ref() {
                 b"BlockList" if !root => root = true,
-                b"Latest" | b"Uncommitted" | b"Committed" if root && !inside => inside = true,
+                b"Latest" | b"Uncommitted" | b"Committed" if root && !inside && !closed => {
+                    (inside, named) = (true, false);
+                }
                 _ => return Err(wrong()),
             },
-            Event::End(_) => inside = false,
+            // Without an id it would be left out, and the blob made of the others.
+            Event::End(_) if inside && !named => return Err(wrong()),
+            Event::End(_) if inside => inside = false,
+            Event::End(_) => closed = true,
             Event::Text(text) if inside => {
                 if ids.len() == MAX_BLOCKS {
                     return Err(invalid_list("names more than 50000 blocks"));
                 }
+                named = true;
                 ids.push(text.decode().map_err(|_| wrong())?.trim().to_owned());
             }
-            Event::Eof if root => return Ok(ids),
+            // A list that was cut short would make a blob of a part.
+            Event::Eof if closed => return Ok(ids),
             Event::Eof => return Err(wrong()),
-            Event::Empty(tag) if tag.local_name().as_ref() == b"BlockList" && !root => root = true,
+            Event::Empty(tag) if tag.local_name().as_ref() == b"BlockList" && !root => {
+                (root, closed) = (true, true);
+            }
             Event::Empty(_) => return Err(wrong()),
+            Event::CData(_) | Event::GeneralRef(_) if inside => return Err(wrong()),
             Event::Text(_)
             | Event::Comment(_)
             | Event::CData(_)
@@ -346,8 +357,64 @@ mod tests {
             "<BlockList><Latest><Latest>a</Latest></Latest></BlockList>",
             "{",
             "<BlockList><X>a</X></BlockList>",
+            // this made a blob of a part
+            "<BlockList><Latest>YQ==</Latest>",
+            "<BlockList><Latest>YQ==</Latest><La",
+            "<BlockList/><Latest>YQ==</Latest>",
+            // these emptied the blob
+            "<BlockList><Latest></Latest></BlockList>",
+            "<BlockList><Latest>&a;</Latest></BlockList>",
+            "<BlockList><Latest><![CDATA[YQ==]]></Latest></BlockList>",
+            "<BlockList><Latest>YQ==</Latest><Latest>&amp;</Latest></BlockList>",
         ] {
             assert_eq!(ids(wrong), Err("InvalidXmlDocument".into()), "{wrong}");
+        }
+    }
+
+    /// A list that costs more to read than it has bytes would be a way to stop the server.
+    #[test]
+    fn lists_that_are_bombs_are_refused_quickly() {
+        let laughs = (1..12).fold("<!DOCTYPE x [<!ENTITY a0 \"x\">".to_owned(), |text, i| {
+            format!(
+                "{text}<!ENTITY a{i} \"{}\">",
+                format!("&a{};", i - 1).repeat(10)
+            )
+        });
+        let of = |inner: &str| format!("<BlockList>{inner}</BlockList>");
+        let mib = 1 << 20;
+        for (what, text) in [
+            (
+                "entities",
+                format!("{laughs}]>{}", of("<Latest>&a11;</Latest>")),
+            ),
+            (
+                "a file",
+                format!(
+                    "<!DOCTYPE x [<!ENTITY a SYSTEM \"file:///etc/passwd\">]>{}",
+                    of("<Latest>&a;</Latest>")
+                ),
+            ),
+            ("depth", "<BlockList>".repeat(mib / 11)),
+            ("open tags", of(&"<Latest>".repeat(mib / 8))),
+            (
+                "an attribute",
+                format!("<BlockList a=\"{}\"/><x", "x".repeat(mib)),
+            ),
+            ("a name", format!("<{}/>", "x".repeat(mib))),
+            (
+                "attributes",
+                format!("<BlockList {}><x/>", "a=\"\" ".repeat(mib / 5)),
+            ),
+            ("a comment", format!("<!--{}", "-".repeat(mib))),
+        ] {
+            let begun = std::time::Instant::now();
+            let refused = read_list(text.as_bytes()).is_err();
+            assert!(refused, "{what} was taken");
+            assert!(
+                begun.elapsed().as_millis() < 2_000,
+                "{what}: {:?}",
+                begun.elapsed()
+            );
         }
     }
 }
