@@ -51,11 +51,6 @@ pub(super) fn is_one(name: &str) -> bool {
     name.starts_with(':')
 }
 
-/// Whether it is one that clients give.
-pub(super) fn is_given(name: &str) -> bool {
-    ALL.iter().any(|(_, _, _, known)| *known == name)
-}
-
 /// What the request says.
 pub(super) fn read(call: &Call) -> Result<BTreeMap<String, String>, Problem> {
     let mut out = BTreeMap::new();
@@ -94,6 +89,11 @@ pub(super) fn put(headers: &mut axum::http::HeaderMap, info: &BlobInfo) {
 /// Marks what is kept of a blob as of a copy that was just made.
 pub(super) fn copied(kept: &mut BTreeMap<String, String>, id: &str, made: &str) {
     kept.insert(COPY.to_owned(), format!("{id} {made}"));
+}
+
+/// What of a blob is no setting of it, and stays when those change: its metadata and its type.
+pub(super) fn stays(name: &str) -> bool {
+    !is_one(name) || name == super::append::MARK
 }
 
 /// What an answer says of a copy; all of them are made before they are answered.

@@ -791,3 +791,66 @@ async fn an_append_blob_grows_by_one_append_after_the_other() {
         .await
         .is(404);
 }
+
+/// A client that lost the answer to a list of blocks sends the list again, and Azure takes it; found with every answer lost once.
+#[tokio::test]
+async fn k3_a_list_that_is_sent_again_is_answered_as_the_first_time() {
+    let b = Store::new().await;
+    let block = async |id: &str, body: &'static str| {
+        let query = format!(
+            "comp=block&blockid={}",
+            STANDARD.encode(id).replace('=', "%3D")
+        );
+        b.call("PUT", "x", &query, &[], body).await.is(201);
+    };
+    let commit = async |ids: &[&str], headers: &[(&str, &str)]| {
+        let ids = ids
+            .iter()
+            .map(|id| format!("<Latest>{}</Latest>", STANDARD.encode(id)));
+        let list = format!("<BlockList>{}</BlockList>", ids.collect::<String>());
+        b.call("PUT", "x", "comp=blocklist", headers, list).await
+    };
+    let typed = [("x-ms-blob-content-type", "text/own"), ("x-ms-meta-a", "b")];
+    block("1", "one ").await;
+    block("2", "two").await;
+    let first = commit(&["1", "2"], &typed).await.is(201);
+    let again = commit(&["1", "2"], &typed).await.is(201);
+    assert_eq!(again.header("content-md5"), first.header("content-md5"));
+    assert_eq!(b.get("x").await.is(200).text(), "one two");
+    // What is said with it is said anew.
+    commit(&["1", "2"], &[("x-ms-meta-a", "c")]).await.is(201);
+    assert_eq!(b.get("x").await.is(200).header("x-ms-meta-a"), "c");
+    // Settings and metadata that change leave it what it was made of.
+    b.call(
+        "PUT",
+        "x",
+        "comp=properties",
+        &[("x-ms-blob-content-type", "text/other")],
+        "",
+    )
+    .await
+    .is(200);
+    b.call("PUT", "x", "comp=metadata", &[("x-ms-meta-c", "d")], "")
+        .await
+        .is(200);
+    commit(&["1", "2"], &typed).await.is(201);
+    assert_eq!(b.get("x").await.is(200).text(), "one two");
+
+    // The blocks that it has may be joined anew; a new one of a name takes the place of the old.
+    commit(&["2", "1", "2"], &typed).await.is(201);
+    assert_eq!(b.get("x").await.is(200).text(), "twoone two");
+    block("2", "TWO").await;
+    commit(&["1", "2"], &typed).await.is(201);
+    assert_eq!(b.get("x").await.is(200).text(), "one TWO");
+    // What must be new is not there twice; what was replaced is not what a list has made.
+    assert_eq!(
+        commit(&["1", "2"], &[("if-none-match", "*")])
+            .await
+            .is(409)
+            .header("x-ms-error-code"),
+        "BlobAlreadyExists"
+    );
+    b.put("x", "replaced").await.is(201);
+    commit(&["1", "2"], &typed).await.is(400);
+    assert_eq!(b.get("x").await.is(200).text(), "replaced");
+}
