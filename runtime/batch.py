@@ -388,6 +388,9 @@ def flush():
 def main():
     channel = Channel()
     options = settings()
+    # Files in the folders of all workers belong to the group of the run: another node, with a user of its own, writes them again
+    # when this one is taken before their mini-batch is done.
+    os.umask(0o002)
     with open(sys.argv[2], "r+b") as file:
         page = memoryview(mmap.mmap(file.fileno(), 4096)).cast("I")
     sys.argv = [options.get("script") or "mlflow", *options.get("arguments", []), "--logging_level", options["logging_level"]]

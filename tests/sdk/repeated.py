@@ -16,6 +16,7 @@ from azure.ai.ml.entities import AmlCompute, Data, Environment, Model
 from azure.ai.ml.exceptions import MlException
 from azure.core.exceptions import IncompleteReadError, ResourceExistsError, ServiceRequestError, ServiceResponseError
 from azure.identity import ClientSecretCredential
+from azure.storage.blob import ContainerClient
 
 # What a network may do to a program, wherever its server is. Everything else is the server's fault.
 NETWORK = (ServiceRequestError, ServiceResponseError, IncompleteReadError)
@@ -39,11 +40,24 @@ def program(name, url):
         AmlCompute(name=f"c-{name}", size="Standard_D1_v2", min_instances=0, max_instances=1)).result(timeout=begin.PATIENCE)
     ml.data.create_or_update(Data(name=f"d-{name}", version="1", type="uri_file", path=str(folder / "rows.csv")))
     ml.models.create_or_update(Model(name=f"m-{name}", version="1", type="custom_model", path=str(folder / "model")))
+    large(ml, name)
     job = ml.jobs.create_or_update(command(
         name=f"j-{name}", code=str(folder / "code"), command="sh run.sh", compute=f"c-{name}",
         environment=Environment(name=f"e-{name}", version="1", image="library/python:latest")))
     assert job.name == f"j-{name}", job.name
     shutil.rmtree(folder)
+
+
+def large(ml, name):
+    """A blob of many blocks, sent and read with azure-storage-blob alone."""
+    store = ml.datastores.get("workspaceblobstore", include_secrets=True)
+    box = ContainerClient(
+        f"{store.protocol}://{store.account_name}.blob.{store.endpoint}", store.container_name, credential=store.credentials.sas_token,
+        max_single_put_size=1000, max_block_size=1000, max_single_get_size=2000, max_chunk_get_size=2000)
+    data = (name * 4000)[:4000].encode()
+    box.upload_blob(f"large/{name}", data, overwrite=True, validate_content=True)
+    assert box.download_blob(f"large/{name}").readall() == data
+    assert [blob.size for blob in box.list_blobs(name_starts_with=f"large/{name}")] == [len(data)]
 
 
 def wrong(name, said, error):

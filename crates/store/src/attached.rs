@@ -4,7 +4,10 @@
 //! R1 what is brought is what is there now: a blob that changed is brought again, one that is gone goes here too;
 //! R2 an unchanged blob is not brought twice: its ETag stands in the metadata of what was brought;
 //! R3 a blob that was brought is read as every other; what was brought is never written back;
-//! R4 what is sent replaces blobs of the same names and touches no other; begun again it ends in the same.
+//! R4 what is sent replaces blobs of the same names and touches no other; begun again it ends in the same;
+//! R5 what machines are told their secrets at is no storage (`near`).
+
+mod near;
 
 use futures_util::StreamExt;
 use model::BlobPath;
@@ -264,12 +267,24 @@ fn etag(object: &ObjectMeta) -> String {
 }
 
 fn open(storage: &Storage) -> object_store::Result<Box<dyn ObjectStore>> {
-    let options = |endpoint: &str| {
-        ClientOptions::new()
-            .with_connect_timeout(CONNECT)
-            .with_timeout(ANSWER)
-            .with_allow_http(endpoint.starts_with("http://"))
+    let plain = |endpoint: &str| endpoint.starts_with("http://");
+    let options = |endpoint: &str| ClientOptions::new().with_allow_http(plain(endpoint));
+    let connector = |endpoint: &str| near::Connector {
+        plain: plain(endpoint),
+        connect: CONNECT,
+        answer: ANSWER,
     };
+    if let Storage::Azure { endpoint, .. }
+    | Storage::S3 {
+        endpoint: Some(endpoint),
+        ..
+    } = storage
+    {
+        near::check(endpoint).map_err(|error| object_store::Error::Generic {
+            store: "attached",
+            source: Box::new(error),
+        })?;
+    }
     let retry = RetryConfig {
         retry_timeout: RETRIES,
         ..RetryConfig::default()
@@ -283,6 +298,7 @@ fn open(storage: &Storage) -> object_store::Result<Box<dyn ObjectStore>> {
         } => {
             let builder = MicrosoftAzureBuilder::new()
                 .with_client_options(options(endpoint))
+                .with_http_connector(connector(endpoint))
                 .with_retry(retry)
                 .with_account(account)
                 .with_container_name(container)
@@ -302,8 +318,10 @@ fn open(storage: &Storage) -> object_store::Result<Box<dyn ObjectStore>> {
             bucket,
             key,
         } => {
+            let address = endpoint.as_deref().unwrap_or_default();
             let mut builder = AmazonS3Builder::new()
-                .with_client_options(options(endpoint.as_deref().unwrap_or_default()))
+                .with_client_options(options(address))
+                .with_http_connector(connector(address))
                 .with_retry(retry)
                 .with_region(region)
                 .with_bucket_name(bucket);

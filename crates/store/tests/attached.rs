@@ -219,3 +219,56 @@ fn a_bucket_is_brought_with_its_key_and_refused_without() {
     assert!(refused.contains("403"), "{refused}");
     assert!(!refused.contains("secret"), "{refused}");
 }
+
+/// R4: nobody makes the server ask what its machine is told its secrets at, by an address or by a redirect to one.
+#[test]
+fn r4_where_machines_are_told_their_secrets_is_no_storage() {
+    let data = tempfile::tempdir().unwrap();
+    let blobs = blobs(data.path());
+    blobs.ready();
+    let bucket = |endpoint: &str| Storage::S3 {
+        endpoint: Some(endpoint.to_owned()),
+        region: "us-east-1".into(),
+        bucket: "latest".into(),
+        key: None,
+    };
+    let container = |endpoint: &str| Storage::Azure {
+        endpoint: endpoint.to_owned(),
+        account: "a".into(),
+        container: "latest".into(),
+        credential: store::AzureCredential::None,
+    };
+    for endpoint in [
+        "http://169.254.169.254",
+        "http://2852039166",
+        "http://[::ffff:169.254.169.254]:80",
+    ] {
+        for storage in [bucket(endpoint), container(endpoint)] {
+            let refused = blobs.attach("c-d1", &storage).unwrap_err();
+            assert!(refused.contains("and no storage"), "{endpoint}: {refused}");
+        }
+    }
+
+    // A storage that sends its clients there, and counts them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+            while head
+                .next()
+                .is_some_and(|line| line.is_ok_and(|l| !l.is_empty()))
+            {}
+            let to = "http://169.254.169.254/latest/meta-data/";
+            let answer = format!(
+                "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            drop(stream.write_all(answer.as_bytes()));
+        }
+    });
+    for storage in [bucket(&endpoint), container(&endpoint)] {
+        blobs.attach("c-d1", &storage).unwrap();
+        let refused = blobs.bring(&path("c-d1/in")).unwrap_err().to_string();
+        assert!(refused.contains("redirect"), "{refused}");
+    }
+}

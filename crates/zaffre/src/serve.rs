@@ -28,7 +28,7 @@ use listen::Port;
 use model::{Action, Workspace, kubernetes::Labels};
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
 };
 
@@ -119,13 +119,15 @@ async fn serve(args: &ServeArgs, held: &Arc<store::DataFolder>) -> Result<(), Fa
     follow(started.kube.clone(), started.control.clone());
     let (stop, stopped) = oneshot::channel();
     let serving = tokio::spawn(port.serve(api::router(api), tls, stopped));
+    // Before anybody knows where the server is: whoever does may stop it, and that must be in order.
+    let signals = Signals::listen()?;
     let server = folder.publish(&url)?;
     if !args.no_register {
         Home::find()?.register(&server)?;
     }
     output::write(&format!("ready {url}\n"))?;
     announce(&folder, &started.report, address, args.no_register);
-    let ended = wait(started.running, &started.control).await;
+    let ended = wait(started.running, &started.control, signals).await;
     if stop.send(()).is_err() {
         tracing::error!("the port was closed before the end");
     }
@@ -428,8 +430,25 @@ fn announce(folder: &Folder, report: &[String], address: SocketAddr, unregistere
     }
 }
 
+/// What stops a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::failed(format!("signals: {error}")));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+}
+
 /// Waits for a signal, then stops the loop; or for the loop to end by itself.
-async fn wait(running: Loop, control: &Control) -> Result<(), Failure> {
+async fn wait(running: Loop, control: &Control, mut signals: Signals) -> Result<(), Failure> {
     let (over, mut ended) = oneshot::channel();
     // A thread of its own: the loop is joined, not polled.
     let joiner = std::thread::Builder::new()
@@ -439,15 +458,10 @@ async fn wait(running: Loop, control: &Control) -> Result<(), Failure> {
             drop(over.send(result));
         });
     joiner.map_err(|error| Failure::failed(format!("no thread: {error}")))?;
-    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals: {error}")));
-    let (mut terminate, mut interrupt) = (
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::interrupt())?,
-    );
     let result = tokio::select! {
         result = &mut ended => result,
-        _ = terminate.recv() => stop(control, ended).await,
-        _ = interrupt.recv() => stop(control, ended).await,
+        _ = signals.terminate.recv() => stop(control, ended).await,
+        _ = signals.interrupt.recv() => stop(control, ended).await,
     };
     match result {
         Ok(Ok(Ok(()))) => Ok(()),

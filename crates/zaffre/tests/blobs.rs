@@ -49,6 +49,14 @@ const DIFFERENT: &[Different] = &[
         is: |_, what, ours, _| what == "code" && ours.code() == Some("Md5Mismatch"),
     },
     Different {
+        why: "of a wrong digest and a condition that is not met either may be told",
+        is: |op, _, ours, theirs| {
+            let both = matches!(op, Op::Put { headers, conditions, .. }
+                if !conditions.is_empty() && headers.iter().any(|(name, _)| name == "content-md5"));
+            both && ours.status == 412 && theirs.status == 400
+        },
+    },
+    Different {
         why: "the digest of all of a blob comes with a range of it, at Azure and here; at the peer always",
         is: |_, what, ours, _| what == "x-ms-blob-content-md5" && ours.status == 200,
     },
@@ -108,6 +116,21 @@ const DIFFERENT: &[Different] = &[
         is: |op, _, ours, theirs| {
             matches!(op, Op::Put { .. } | Op::Copy { .. })
                 && (ours.status / 100, theirs.status) == (2, 409)
+        },
+    },
+    Different {
+        why: "a blob that was joined is one piece: but for a list that is sent again, none of its blocks is taken from it",
+        is: |op, _, ours, theirs| {
+            let list = matches!(op, Op::Commit { .. }) && theirs.status == 201;
+            list && ours.code() == Some("InvalidBlockList")
+        },
+    },
+    Different {
+        why: "a list that is sent again writes nothing again; at the peer it makes a new ETag",
+        is: |op, what, ours, theirs| {
+            let list =
+                matches!(op, Op::Commit { .. }) && (ours.status, theirs.status) == (201, 201);
+            list && what == "a new etag" && ours.fresh == Some(false)
         },
     },
     Different {

@@ -22,8 +22,8 @@ use support::{
     site::LONG,
 };
 
-/// Plays of the program at a time.
-const AT_ONCE: usize = 6;
+/// Plays of the program at a time: most of each is a client that waits before it asks again.
+const AT_ONCE: usize = 12;
 
 /// The process that plays the program.
 struct Player {
@@ -178,16 +178,14 @@ fn a_program_of_the_sdk_over_a_bad_network_makes_everything_once() {
         let told = format!("{fate:?} at {at}: {what}");
         assert_eq!(answer["error"], Value::Null, "{told}: {answer}\n{seen:#?}");
         let network = answer["network"].as_array().unwrap();
-        // The SDK repeats by itself what may be repeated. It does not for a POST, for a blob that must be new, and for the
-        // question where its cloud is.
+        // The SDK repeats by itself what may be repeated. It does not for a POST, for a blob that must be new, for the question
+        // where its cloud is, and for an answer whose head has come.
         if !network.is_empty() {
             told_of_it += 1;
-            assert!(
-                what.starts_with("POST ")
-                    || what.contains("/storage/")
-                    || what.ends_with("/metadata/endpoints"),
-                "{told}: {network:?}"
-            );
+            let never_repeated = what.starts_with("POST ")
+                || what.contains("/storage/")
+                || what.ends_with("/metadata/endpoints");
+            assert!(never_repeated || fate == Fate::Cut, "{told}: {network:?}");
         }
         is_there_once(&server, &plain, &name, &told);
     }

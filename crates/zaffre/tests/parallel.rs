@@ -155,17 +155,27 @@ jobs:
       append_row_to: ${{outputs.scores}}
     ";
 
+/// Writes a file for each of its own before it waits, so that a node may be taken between the file and the row.
+const BESIDE: &str = "\
+score = run
+def run(mini_batch):
+    for path in mini_batch:
+        name = os.path.basename(path)
+        with open(os.path.join(os.environ['AZURE_ML_OUTPUT_files'], name), 'w') as file:
+            file.write(name)
+    return score(mini_batch)
+";
+
 #[test]
 fn a_worker_dies_and_a_node_is_taken_and_every_row_is_there_once() {
     let server = Server::start();
     let meeting = Meeting::new(&server);
     let write = |name: &str, text: &str| support::write(&server.folder, name, text);
     write("cluster.yml", CLUSTER);
-    write("code/score.py", GATED);
-    write(
-        "pipeline.yml",
-        &format!("{GATED_STEP}{}", meeting.variable()),
-    );
+    write("code/score.py", &format!("{GATED}{BESIDE}"));
+    let outputs = "outputs: {files: {type: uri_folder}, scores: \"${{parent.outputs.scores}}\"}";
+    let step = GATED_STEP.replace("outputs: {scores: \"${{parent.outputs.scores}}\"}", outputs);
+    write("pipeline.yml", &format!("{step}{}", meeting.variable()));
     let names: Vec<_> = (0..31).map(|i| format!("f{i:03}")).collect();
     fill(
         &server.folder.join("in"),
@@ -197,6 +207,10 @@ fn a_worker_dies_and_a_node_is_taken_and_every_row_is_there_once() {
     let rows = fs::read_to_string(folder.join("parallel_run_step.txt")).unwrap();
     let expected: String = names.iter().map(|n| format!("{n} {n}\n")).collect();
     assert_eq!(rows, expected, "each once, in the order of the input");
+    let files = output(&server, "p_score", "files", "files");
+    for name in &names {
+        assert_eq!(fs::read_to_string(files.join(name)).unwrap(), *name);
+    }
     let count = |name: &str| server.count("p_score", name);
     assert_eq!(
         (

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use support::{KEYS, Server, ZAFFRE, processes, signal};
+use support::{KEYS, Server, ZAFFRE, network::Ends, processes, signal};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -53,6 +53,14 @@ fn secrets_are_the_owners_and_stdout_has_one_line() {
         s.log().contains("limits: ")
     });
     server.stop();
+}
+
+/// Who reads where the server is may stop it at once.
+#[test]
+fn a_stop_right_after_the_start_is_in_order() {
+    for _ in 0..5 {
+        Server::start().stop();
+    }
 }
 
 #[test]
@@ -281,4 +289,71 @@ fn i9_no_secret_is_anywhere_but_in_its_own_file() {
         }
     }
     assert!(read > 10, "only {read} files were read");
+}
+
+/// A greeting of a TLS client with this version and these ciphers, without any extension.
+fn greeting(version: [u8; 2], ciphers: &[[u8; 2]]) -> Vec<u8> {
+    let list: Vec<u8> = ciphers.concat();
+    let mut hello = version.to_vec();
+    hello.extend([7; 32]); // its random bytes
+    hello.push(0); // no session
+    hello.extend(u16::try_from(list.len()).unwrap().to_be_bytes());
+    hello.extend(list);
+    hello.extend([1, 0]); // no compression
+    let mut body = vec![1, 0];
+    body.extend(u16::try_from(hello.len()).unwrap().to_be_bytes());
+    body.extend(hello);
+    let mut record = vec![0x16, 3, 1];
+    record.extend(u16::try_from(body.len()).unwrap().to_be_bytes());
+    record.extend(body);
+    record
+}
+
+/// TLS 1.2 and 1.3 with the ciphers of today, a certificate for the names that the server has, and nothing else.
+#[test]
+fn only_the_tls_of_today_is_spoken() {
+    const ALERT: u8 = 0x15;
+    const FATAL: u8 = 2;
+    let server = Server::start();
+    let authority = server.url.split_once("://").unwrap().1.to_owned();
+    let answered = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(&authority).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    };
+    // CBC with SHA-1 over RSA and ECDHE, then RC4, 3DES and no cipher at all.
+    let old = [[0x00, 0x2f], [0xc0, 0x13], [0xc0, 0x09]];
+    let weak = [[0x00, 0x05], [0x00, 0x0a], [0x00, 0x01], [0xc0, 0x07]];
+    for (version, ciphers) in [
+        ([3, 0], &old[..]),
+        ([3, 1], &old),
+        ([3, 2], &old),
+        ([3, 3], &weak),
+        ([3, 3], &old),
+    ] {
+        let answer = answered(&greeting(version, ciphers));
+        assert_eq!(
+            answer.first(),
+            Some(&ALERT),
+            "{version:?} {ciphers:?}: {answer:?}"
+        );
+        assert_eq!(
+            answer.get(5),
+            Some(&FATAL),
+            "{version:?} {ciphers:?}: {answer:?}"
+        );
+    }
+    let ends = Ends::of(&server.url, &server.data());
+    for (version, name, good) in [
+        (&rustls::version::TLS12, "127.0.0.1", true),
+        (&rustls::version::TLS13, "localhost", true),
+        (&rustls::version::TLS13, "another.test", false),
+        (&rustls::version::TLS13, "127.0.0.2", false),
+    ] {
+        let spoken = ends.spoken(version, name);
+        assert_eq!(spoken.is_ok(), good, "{version:?} {name}: {spoken:?}");
+    }
+    server.stop();
 }

@@ -32,22 +32,15 @@ use crate::{
 };
 
 /// Among the metadata of an append blob, under a name that no header can have: how many appends it has.
-const MARK: &str = ":append-blocks";
+pub(super) const MARK: &str = ":append-blocks";
 /// Longest append blob (N2): above it an append costs more than a log line is worth.
 const MAX_BYTES: u64 = 64 << 20;
 /// Most appends of one blob, as in Azure.
 const MAX_APPENDS: u64 = 50_000;
-/// What is copied at once.
-const PIECE_BYTES: usize = 1 << 20;
 /// Blobs whose appends wait for each other though they are different ones: by their digest.
 const TURNS: usize = 64;
 
 static TURN: [Mutex<()>; TURNS] = [const { Mutex::new(()) }; TURNS];
-
-/// Whether a name among the metadata says what kind of blob it is.
-pub(super) fn is_mark(name: &str) -> bool {
-    name == MARK
-}
 
 /// How many appends a blob has, if it is an append blob.
 pub(super) fn appends(info: &BlobInfo) -> Option<u64> {
@@ -173,15 +166,8 @@ pub(super) async fn append(api: Arc<Api>, call: Call, path: BlobPath, body: Body
             ));
         }
         let mut writer = blobs.write(&path)?;
-        let mut buffer = vec![0; PIECE_BYTES];
-        let mut at = 0;
-        while at < before.len {
-            let n = blobs.read_at(&path, at, &mut buffer)?;
-            if n == 0 {
-                return Err(Problem::bad("the blob was replaced meanwhile"));
-            }
-            io::Write::write_all(&mut writer, &buffer[..n]).map_err(BlobError::Io)?;
-            at += n as u64;
+        if writer.add(&path, 0..before.len)? != before.len {
+            return Err(Problem::bad("the blob was replaced meanwhile"));
         }
         io::Write::write_all(&mut writer, &bytes).map_err(BlobError::Io)?;
         let mut metadata: BTreeMap<String, String> = before.metadata;

@@ -3,7 +3,8 @@
 //! K1 a block waits in the container of fleeting blobs, which no workspace owns, until a list names it, for a week, or until the
 //!    machine is started anew: then the list is refused and the client sends its blocks again;
 //! K2 joining holds nothing of the blocks in memory; the blob is unseen until all of it is there, synced;
-//! K3 what a blob was joined of is kept beside it with the ETag that it got: once the blob is another, it has no blocks.
+//! K3 what a blob was joined of is kept beside it with the ETag that it got: once the blob is another, it has no blocks. So a
+//!    list that was carried out and is sent again, because its answer was lost, makes the same blob of them.
 
 use axum::{body::Body, http::StatusCode, response::Response};
 use control::{BlobError, BlobInfo, Blobs, FLEETING};
@@ -375,28 +376,41 @@ fn read_list(bytes: &[u8]) -> Result<Vec<(Tag, String)>, Problem> {
     };
     let text = std::str::from_utf8(bytes).map_err(|_| wrong())?;
     let mut reader = quick_xml::Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let (mut ids, mut inside, mut root) = (Vec::new(), None, false);
+    let (mut ids, mut root, mut closed) = (Vec::new(), false, false);
+    let (mut inside, mut named) = (None, false);
     loop {
         match reader.read_event().map_err(|_| wrong())? {
             Event::Start(tag) => match tag.local_name().as_ref() {
                 b"BlockList" if !root => root = true,
-                b"Latest" if root && inside.is_none() => inside = Some(Tag::Latest),
-                b"Uncommitted" if root && inside.is_none() => inside = Some(Tag::Uncommitted),
-                b"Committed" if root && inside.is_none() => inside = Some(Tag::Committed),
+                b"Latest" if root && inside.is_none() && !closed => inside = Some(Tag::Latest),
+                b"Uncommitted" if root && inside.is_none() && !closed => {
+                    inside = Some(Tag::Uncommitted);
+                }
+                b"Committed" if root && inside.is_none() && !closed => {
+                    inside = Some(Tag::Committed);
+                }
                 _ => return Err(wrong()),
             },
-            Event::End(_) => inside = None,
+            // Without an id it would be left out, and the blob made of the others.
+            Event::End(_) if inside.is_some() && !named => return Err(wrong()),
+            Event::End(_) if inside.is_some() => (inside, named) = (None, false),
+            Event::End(_) => closed = true,
             Event::Text(text) if inside.is_some() => {
                 if ids.len() == MAX_BLOCKS {
                     return Err(invalid_list("names more than 50000 blocks"));
                 }
+                named = true;
                 let id = text.decode().map_err(|_| wrong())?.trim().to_owned();
                 ids.extend(inside.map(|tag| (tag, id)));
             }
-            Event::Eof if root => return Ok(ids),
+            // A list that was cut short would make a blob of a part.
+            Event::Eof if closed => return Ok(ids),
             Event::Eof => return Err(wrong()),
-            Event::Empty(tag) if tag.local_name().as_ref() == b"BlockList" && !root => root = true,
+            Event::Empty(tag) if tag.local_name().as_ref() == b"BlockList" && !root => {
+                (root, closed) = (true, true);
+            }
             Event::Empty(_) => return Err(wrong()),
+            Event::CData(_) | Event::GeneralRef(_) if inside.is_some() => return Err(wrong()),
             Event::Text(_)
             | Event::Comment(_)
             | Event::CData(_)
@@ -513,8 +527,64 @@ mod tests {
             "<BlockList><Latest><Latest>a</Latest></Latest></BlockList>",
             "{",
             "<BlockList><X>a</X></BlockList>",
+            // this made a blob of a part
+            "<BlockList><Latest>YQ==</Latest>",
+            "<BlockList><Latest>YQ==</Latest><La",
+            "<BlockList/><Latest>YQ==</Latest>",
+            // these emptied the blob
+            "<BlockList><Latest></Latest></BlockList>",
+            "<BlockList><Latest>&a;</Latest></BlockList>",
+            "<BlockList><Latest><![CDATA[YQ==]]></Latest></BlockList>",
+            "<BlockList><Latest>YQ==</Latest><Latest>&amp;</Latest></BlockList>",
         ] {
             assert_eq!(ids(wrong), Err("InvalidXmlDocument".into()), "{wrong}");
+        }
+    }
+
+    /// A list that costs more to read than it has bytes would be a way to stop the server.
+    #[test]
+    fn lists_that_are_bombs_are_refused_quickly() {
+        let laughs = (1..12).fold("<!DOCTYPE x [<!ENTITY a0 \"x\">".to_owned(), |text, i| {
+            format!(
+                "{text}<!ENTITY a{i} \"{}\">",
+                format!("&a{};", i - 1).repeat(10)
+            )
+        });
+        let of = |inner: &str| format!("<BlockList>{inner}</BlockList>");
+        let mib = 1 << 20;
+        for (what, text) in [
+            (
+                "entities",
+                format!("{laughs}]>{}", of("<Latest>&a11;</Latest>")),
+            ),
+            (
+                "a file",
+                format!(
+                    "<!DOCTYPE x [<!ENTITY a SYSTEM \"file:///etc/passwd\">]>{}",
+                    of("<Latest>&a;</Latest>")
+                ),
+            ),
+            ("depth", "<BlockList>".repeat(mib / 11)),
+            ("open tags", of(&"<Latest>".repeat(mib / 8))),
+            (
+                "an attribute",
+                format!("<BlockList a=\"{}\"/><x", "x".repeat(mib)),
+            ),
+            ("a name", format!("<{}/>", "x".repeat(mib))),
+            (
+                "attributes",
+                format!("<BlockList {}><x/>", "a=\"\" ".repeat(mib / 5)),
+            ),
+            ("a comment", format!("<!--{}", "-".repeat(mib))),
+        ] {
+            let begun = std::time::Instant::now();
+            let refused = read_list(text.as_bytes()).is_err();
+            assert!(refused, "{what} was taken");
+            assert!(
+                begun.elapsed().as_millis() < 2_000,
+                "{what}: {:?}",
+                begun.elapsed()
+            );
         }
     }
 }

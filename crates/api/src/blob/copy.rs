@@ -116,7 +116,7 @@ pub(super) async fn properties(api: Arc<Api>, call: Call, path: BlobPath) -> Ans
         let info = super::read::found(blobs, &path, &call.headers, For::Write)?;
         let before = info.clone();
         let mut metadata = info.metadata;
-        metadata.retain(|name, _| !settings::is_one(name) || super::append::is_mark(name));
+        metadata.retain(|name, _| settings::stays(name));
         metadata.extend(given);
         let info = blobs.set_metadata(&path, metadata)?;
         super::blocks::carry(blobs, &path, &before, &info)?;

@@ -91,6 +91,11 @@ pub(super) fn copied(kept: &mut BTreeMap<String, String>, id: &str, made: &str) 
     kept.insert(COPY.to_owned(), format!("{id} {made}"));
 }
 
+/// What of a blob is no setting of it, and stays when those change: its metadata and its type.
+pub(super) fn stays(name: &str) -> bool {
+    !is_one(name) || name == super::append::MARK
+}
+
 /// What an answer says of a copy; all of them are made before they are answered.
 fn put_copy(headers: &mut axum::http::HeaderMap, info: &BlobInfo) {
     let Some((id, made)) = info

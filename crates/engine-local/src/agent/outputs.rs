@@ -6,13 +6,17 @@
 use super::site::own_folder;
 use crate::protocol::{Order, Output, Pool, Work};
 use rustix::{
-    fs::{Mode, OFlags, fchmod, fchown, open},
+    fs::{Dir, FileType, Mode, OFlags, fchmod, fchown, fstat, open, openat},
     process::Gid,
 };
 use std::{
     fs, io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
+
+/// Folders inside each other that are looked into; a descriptor is open for each.
+const MAX_DEPTH: u32 = 64;
 
 /// Whether the outputs are those of all nodes together (S4).
 pub(super) fn shares_outputs(order: &Order) -> bool {
@@ -81,10 +85,70 @@ pub(super) fn shared(path: &Path, user: Option<(u32, u32)>) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the steps behind read what workers have left for themselves: libraries that write beside and rename leave files that
+/// only their user may read. Other workers of the run may still be at work there, so nothing is reached by a path (U1).
+pub(super) fn open_up(folder: &Path) -> io::Result<()> {
+    let there = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = open(folder, there, Mode::empty())?;
+    open_up_below(&folder, MAX_DEPTH)
+}
+
+fn open_up_below(folder: &OwnedFd, depth: u32) -> io::Result<()> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(inner) = openat(folder, name, flags, Mode::empty()) else {
+            continue; // a link, or gone meanwhile
+        };
+        let stat = fstat(&inner)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let wanted = match kind {
+            FileType::RegularFile if stat.st_nlink == 1 => 0o044,
+            FileType::Directory => 0o055,
+            _ => continue,
+        };
+        if stat.st_mode & wanted != wanted {
+            fchmod(&inner, Mode::from_raw_mode(stat.st_mode & 0o7777 | wanted))?;
+        }
+        if kind == FileType::Directory && depth > 0 {
+            open_up_below(&inner, depth - 1)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn u1_what_workers_have_left_is_readable_and_what_links_point_to_stays_as_it_is() {
+        let name = format!("zaffre-open-up-{}", std::process::id());
+        let at = std::env::temp_dir().join(name);
+        let folder = at.join("files");
+        fs::create_dir_all(folder.join("below")).unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+        };
+        let files = [folder.join("a"), folder.join("below/b"), at.join("secret")];
+        for file in &files {
+            fs::write(file, "x").unwrap();
+            mode(file, 0o600);
+        }
+        mode(&folder.join("below"), 0o700);
+        symlink(at.join("secret"), folder.join("link")).unwrap();
+        open_up(&folder).unwrap();
+        let modes = [&files[0], &files[1], &folder.join("below"), &files[2]];
+        let modes = modes.map(|f| fs::metadata(f).unwrap().permissions().mode() & 0o777);
+        assert_eq!(modes, [0o644, 0o644, 0o755, 0o600]);
+        assert!(open_up(&folder.join("link")).is_err());
+        fs::remove_dir_all(&at).unwrap();
+    }
 
     #[test]
     fn u1_a_link_at_the_place_of_an_output_is_not_followed() {

@@ -8,7 +8,7 @@
 //! S4 a command's named outputs are put to their targets when it ends; the workers of a pool share them with those of other
 //!    nodes, before and after, and so write to the targets themselves.
 
-use super::outputs::{output_path, own_output, shared, shared_output, shares_outputs};
+use super::outputs::{open_up, output_path, own_output, shared, shared_output, shares_outputs};
 use crate::{
     confine::{Cage, Plan},
     proc,
@@ -394,7 +394,14 @@ impl Site {
     pub fn deliver(&self, scratch: &Path) -> Vec<String> {
         let mut notes = Vec::new();
         if shares_outputs(&self.order) {
-            return notes; // they are there (S4)
+            // they are there (S4)
+            let folders = self.order.outputs.iter().filter(|o| !o.file);
+            for output in folders.filter(|_| self.user.is_some()) {
+                if let Err(e) = open_up(&output.target) {
+                    tracing::warn!("output {} may not be readable: {e}", output.name);
+                }
+            }
+            return notes;
         }
         for output in &self.order.outputs {
             if output.address.is_some() {

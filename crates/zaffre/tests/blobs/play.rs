@@ -268,6 +268,8 @@ pub struct Play {
     map: BTreeMap<String, Vec<u8>>,
     /// Blocks that wait to be named.
     blocks: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// The list that each name was made of.
+    lists: BTreeMap<String, Vec<String>>,
     listing: Option<String>,
     history: Vec<(Op, u16)>,
 }
@@ -279,6 +281,7 @@ impl Play {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             map: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            lists: BTreeMap::new(),
             listing: None,
             history: Vec::new(),
         }
@@ -422,8 +425,14 @@ impl Play {
                     .get(&name)
                     .map(|all| all.keys().cloned().collect())
                     .unwrap_or_default();
-                let count = self.below(4);
                 let mut ids = Vec::new();
+                let mut count = self.below(4);
+                // As a client does that had no answer.
+                let before = self.lists.get(&name).cloned().unwrap_or_default();
+                if self.one_in(4) && !before.is_empty() {
+                    count = 0;
+                    ids.extend(before.into_iter().map(|id| ("Latest", id)));
+                }
                 for _ in 0..count {
                     let kind = self.of(&["Latest", "Latest", "Uncommitted"]);
                     let id = if waiting.is_empty() || self.one_in(8) {
@@ -568,6 +577,7 @@ impl Play {
         match op {
             // Whether blocks outlive a blob that comes in one piece is not promised; their bytes are.
             Op::Put { name, bytes, .. } if good => {
+                self.lists.remove(name);
                 self.map.insert(name.clone(), bytes.clone());
             }
             Op::Block {
@@ -577,12 +587,19 @@ impl Play {
                 waiting.insert(id.clone(), bytes.clone());
             }
             Op::Commit { name, ids, .. } if good => {
-                let waiting = self.blocks.remove(name).unwrap_or_default();
+                let waiting = self.blocks.get(name).cloned().unwrap_or_default();
+                let list: Vec<String> = ids.iter().map(|(_, id)| id.clone()).collect();
+                let again = self.lists.get(name) == Some(&list) && !list.is_empty();
+                if again && !list.iter().any(|id| waiting.contains_key(id)) {
+                    return Ok(());
+                }
                 let mut whole = Vec::new();
-                for (_, id) in ids {
+                for id in &list {
                     let block = waiting.get(id);
                     whole.extend(block.ok_or("it took a block that was not sent")?);
                 }
+                self.blocks.remove(name);
+                self.lists.insert(name.clone(), list);
                 self.map.insert(name.clone(), whole);
             }
             Op::Read {
@@ -620,6 +637,7 @@ impl Play {
                 }
             }
             Op::Delete { name, .. } if good => {
+                self.lists.remove(name);
                 self.map
                     .remove(name)
                     .ok_or("it deleted what is not there")?;
@@ -627,6 +645,7 @@ impl Play {
             Op::Copy { name, from, .. } if good => {
                 let bytes = self.map.get(from).ok_or("it copied what is not there")?;
                 let bytes = bytes.clone();
+                self.lists.remove(name);
                 self.map.insert(name.clone(), bytes);
             }
             Op::Unsigned { .. } if good => return Err("it took a spoilt signature".into()),

@@ -85,7 +85,14 @@ impl Reply {
 
     /// What a listing says, without times, ETags and addresses.
     pub fn listing(&self) -> String {
-        let text = String::from_utf8_lossy(&self.body).into_owned();
+        let mut text = String::from_utf8_lossy(&self.body).into_owned();
+        // Prefixes stand among the blobs, or before them.
+        let mut prefixes = Vec::new();
+        while let Some(at) = text.find("<BlobPrefix>") {
+            let end = text[at..].find("</BlobPrefix>").unwrap() + at;
+            prefixes.push(text[at..end].to_owned());
+            text.replace_range(at..end + "</BlobPrefix>".len(), "");
+        }
         let text = text.replace("><", ">\n<");
         let kept = text.lines().filter(|line| {
             let line = line.trim();
@@ -105,7 +112,12 @@ impl Reply {
         for blob in kept.split_mut(|line| line.starts_with("</Blob")) {
             blob.sort_unstable();
         }
-        format!("{} next {}", kept.join(" "), self.next().is_some())
+        let prefixes = prefixes.join(" ");
+        format!(
+            "{} {prefixes} next {}",
+            kept.join(" "),
+            self.next().is_some()
+        )
     }
 
     /// The marker of the next page.

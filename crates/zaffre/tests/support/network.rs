@@ -6,6 +6,7 @@
 
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
@@ -54,6 +55,7 @@ struct Seen {
 #[derive(Clone)]
 pub struct Ends {
     server: String,
+    roots: RootCertStore,
     toward_client: Arc<ServerConfig>,
     toward_server: Arc<ClientConfig>,
 }
@@ -76,13 +78,31 @@ impl Ends {
             .add(CertificateDer::from_pem_file(data.join("ca.pem")).unwrap())
             .unwrap();
         let toward_server = ClientConfig::builder()
-            .with_root_certificates(roots)
+            .with_root_certificates(roots.clone())
             .with_no_client_auth();
         Ends {
+            roots,
             server: url.split_once("://").unwrap().1.to_owned(),
             toward_client: Arc::new(toward_client),
             toward_server: Arc::new(toward_server),
         }
+    }
+}
+
+impl Ends {
+    /// A whole handshake with the server in this version of TLS, called by this name.
+    pub fn spoken(&self, version: &'static SupportedProtocolVersion, name: &str) -> io::Result<()> {
+        let config = ClientConfig::builder_with_protocol_versions(&[version])
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        let mut session =
+            ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        let mut stream = TcpStream::connect(&self.server)?;
+        while session.is_handshaking() {
+            session.complete_io(&mut stream)?;
+        }
+        Ok(())
     }
 }
 
