@@ -110,7 +110,8 @@ pub(super) async fn copy(api: Arc<Api>, call: Call, path: BlobPath, from: &str) 
 
 /// PUT of the settings of a blob; those that are not given go, its metadata stays.
 pub(super) async fn properties(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
-    let given = settings::read(&call)?;
+    let mut given = settings::read(&call)?;
+    given.extend(settings::digest(&call)?);
     crate::blocking(move || {
         let blobs: &Arc<dyn Blobs> = api.control.blobs();
         let info = super::read::found(blobs, &path, &call.headers, For::Write)?;

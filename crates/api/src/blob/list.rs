@@ -243,7 +243,7 @@ fn blob(out: &mut String, name: &str, info: &BlobInfo, metadata: bool) {
     if !typed {
         out.push_str("<Content-Type>application/octet-stream</Content-Type>");
     }
-    if let Some(md5) = &info.md5 {
+    if let Some(md5) = super::settings::md5(info) {
         out.push_str(&format!("<Content-MD5>{}</Content-MD5>", xml::text(md5)));
     }
     out.push_str(&format!(

@@ -59,6 +59,9 @@ pub(super) fn found(
     headers: &HeaderMap,
     purpose: For,
 ) -> Result<BlobInfo, Problem> {
+    if purpose == For::Write {
+        combined(headers)?;
+    }
     match blobs.info(path) {
         Ok(info) => conditions(headers, &info, purpose).map(|()| info),
         Err(BlobError::NotFound(_)) if headers.contains_key(header::IF_MATCH) => {
@@ -85,32 +88,50 @@ pub(super) fn conditions(
                 .any(|tag| tag == "*" || super::quoted(tag) == etag)
         })
     };
-    let unmet = |status| Err(not_met(status));
-    if purpose == For::Read && anything(headers) {
-        return Err(unsatisfiable_condition());
-    }
-    if headers.get(header::IF_MATCH).is_some_and(|h| !names(h)) {
-        return unmet(StatusCode::PRECONDITION_FAILED);
-    }
-    if headers.get(header::IF_NONE_MATCH).is_some_and(names) {
-        return unmet(match purpose {
-            For::Read => StatusCode::NOT_MODIFIED,
-            For::Write => StatusCode::PRECONDITION_FAILED,
-        });
-    }
     let asked = |name| {
         let text = headers.get(name)?.to_str().ok()?;
         Some(crate::time::parse_http(text)?.0 / 1000)
     };
-    let modified = info.modified.0 / 1000;
-    if asked(header::IF_MODIFIED_SINCE).is_some_and(|at| modified <= at) {
-        return unmet(match purpose {
-            For::Read => StatusCode::NOT_MODIFIED,
-            For::Write => StatusCode::PRECONDITION_FAILED,
-        });
+    let written = info.modified.0 / 1000;
+    // Of each condition that there is, whether it holds.
+    let same = headers.get(header::IF_MATCH).map(names);
+    let other = headers.get(header::IF_NONE_MATCH).map(|h| !names(h));
+    let newer = asked(header::IF_MODIFIED_SINCE).map(|at| written > at);
+    let older = asked(header::IF_UNMODIFIED_SINCE).map(|at| written <= at);
+    let failed = || Err(not_met(StatusCode::PRECONDITION_FAILED));
+    match purpose {
+        // A tag decides, where there is one.
+        For::Write => match other.or(same).or(newer).or(older) {
+            Some(false) => failed(),
+            Some(true) | None => Ok(()),
+        },
+        For::Read if anything(headers) => Err(unsatisfiable_condition()),
+        For::Read if same == Some(false) || older == Some(false) => failed(),
+        // Of the two that ask for news, one is enough.
+        For::Read
+            if other == Some(false) && newer != Some(true)
+                || newer == Some(false) && other != Some(true) =>
+        {
+            Err(not_met(StatusCode::NOT_MODIFIED))
+        }
+        For::Read => Ok(()),
     }
-    if asked(header::IF_UNMODIFIED_SINCE).is_some_and(|at| modified > at) {
-        return unmet(StatusCode::PRECONDITION_FAILED);
+}
+
+/// Refuses what a write cannot ask together: a tag goes with the time of its own direction, and with nothing else.
+pub(super) fn combined(headers: &HeaderMap) -> Result<(), Problem> {
+    let has = |name| headers.contains_key(name);
+    let (same, other) = (has(header::IF_MATCH), has(header::IF_NONE_MATCH));
+    let (newer, older) = (
+        has(header::IF_MODIFIED_SINCE),
+        has(header::IF_UNMODIFIED_SINCE),
+    );
+    if (same || older) && (other || newer) {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "MultipleConditionHeadersNotSupported",
+            "Multiple condition headers are not supported.",
+        ));
     }
     Ok(())
 }
@@ -184,7 +205,7 @@ pub(super) async fn head(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
     crate::blocking(move || {
         let info = found(api.control.blobs(), &path, &call.headers, For::Read)?;
         let mut response = describe(&call, &path, &info, reply::empty(StatusCode::OK));
-        if let Some(md5) = &info.md5 {
+        if let Some(md5) = super::settings::md5(&info) {
             response = reply::with(response, "content-md5", md5);
         }
         response
@@ -227,11 +248,7 @@ pub(crate) async fn get(api: Arc<Api>, call: Call, path: BlobPath) -> Answer {
         } else {
             "x-ms-blob-content-md5"
         };
-        if let Some(md5) = info
-            .md5
-            .as_deref()
-            .and_then(|m| HeaderValue::from_str(m).ok())
-        {
+        if let Some(md5) = super::settings::md5(&info).and_then(|m| HeaderValue::from_str(m).ok()) {
             headers.insert(md5_name, md5);
         }
         if status == StatusCode::PARTIAL_CONTENT {

@@ -43,6 +43,10 @@ const ALL: [(&str, &str, &str, &str); 5] = [
 ];
 /// Of a blob that is a copy: which copy, and when it was made. A new content, or new settings, forget it, as at Azure.
 const COPY: &str = ":copy";
+/// A digest that a client has said of a blob that was there; it stands for the one that was counted.
+const MD5: &str = ":content-md5";
+/// Bytes of a digest.
+const MD5_BYTES: usize = 16;
 /// Longest value of one.
 const MAX_BYTES: usize = 1024;
 
@@ -67,6 +71,27 @@ pub(super) fn read(call: &Call) -> Result<BTreeMap<String, String>, Problem> {
         out.insert(name.to_owned(), value.to_owned());
     }
     Ok(out)
+}
+
+/// What the request says of the digest of a blob that is there.
+pub(super) fn digest(call: &Call) -> Result<Option<(String, String)>, Problem> {
+    let Some(given) = call.header("x-ms-blob-content-md5") else {
+        return Ok(None);
+    };
+    match crate::from_base64(given) {
+        Some(bytes) if bytes.len() == MD5_BYTES => Ok(Some((MD5.to_owned(), given.to_owned()))),
+        _ => Err(Problem::new(
+            axum::http::StatusCode::BAD_REQUEST,
+            "InvalidMd5",
+            "x-ms-blob-content-md5 is no base64 of 16 bytes",
+        )),
+    }
+}
+
+/// The digest that is told of a blob.
+pub(super) fn md5(info: &BlobInfo) -> Option<&str> {
+    let given = info.metadata.get(MD5).map(String::as_str);
+    given.or(info.md5.as_deref())
 }
 
 /// Those of a blob.

@@ -12,7 +12,7 @@ use model::BlobPath;
 use std::{collections::BTreeMap, io, sync::Arc};
 use tokio::sync::mpsc;
 
-use super::read::{For, conditions, found};
+use super::read::{For, combined, conditions, found};
 use crate::{
     Api,
     call::Call,
@@ -114,6 +114,7 @@ pub(super) async fn precheck(
     {
         return Ok(false);
     }
+    combined(&call.headers)?;
     let (blobs, path, headers) = (blobs.clone(), path.clone(), call.headers.clone());
     crate::blocking(move || match blobs.info(&path) {
         Ok(_) if create_only => Err(BlobError::Exists(path).into()),

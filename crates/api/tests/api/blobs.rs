@@ -854,3 +854,54 @@ async fn k3_a_list_that_is_sent_again_is_answered_as_the_first_time() {
     commit(&["1", "2"], &typed).await.is(400);
     assert_eq!(b.get("x").await.is(200).text(), "replaced");
 }
+
+/// Two conditions at once, as random requests beside Azurite found them (F5).
+#[tokio::test]
+async fn f5_conditions_go_together_as_the_protocol_has_it() {
+    // The clock of this store begins here, and each write is a millisecond.
+    const PAST: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
+    const FUTURE: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
+    const TAG: &str = "the one that it has";
+    let b = Store::new().await;
+    for _ in 0..2_000 {
+        b.put("x", "1").await.is(201);
+    }
+    let (since, not_since) = ("if-modified-since", "if-unmodified-since");
+    let (is, is_not) = ("if-match", "if-none-match");
+    for (one, two, read, write) in [
+        // a write takes a tag and the time of its direction, and goes by the tag
+        ((is, TAG), (not_since, PAST), 412, 201),
+        ((is, "\"0\""), (not_since, FUTURE), 412, 412),
+        ((is_not, "\"0\""), (since, FUTURE), 200, 201),
+        ((is_not, TAG), (since, PAST), 200, 412),
+        ((is_not, TAG), (since, FUTURE), 304, 412),
+        // and nothing else
+        ((is, TAG), (since, PAST), 200, 400),
+        ((is, TAG), (is_not, "\"0\""), 200, 400),
+        ((since, PAST), (not_since, FUTURE), 200, 400),
+    ] {
+        for (method, query, expected) in [
+            ("GET", "", read),
+            ("PUT", "", write),
+            (
+                "PUT",
+                "comp=metadata",
+                if write == 201 { 200 } else { write },
+            ),
+        ] {
+            let tag = b.put("x", "1").await.is(201).header("etag").to_owned();
+            let of = |(name, value)| (name, if value == TAG { tag.as_str() } else { value });
+            let mut headers = vec![of(one), of(two)];
+            if method == "PUT" {
+                headers.push(("x-ms-blob-type", "BlockBlob"));
+            }
+            let got = b.call(method, "x", query, &headers, "").await;
+            assert_eq!(
+                got.status,
+                expected,
+                "{method} {query} {one:?} {two:?}: {}",
+                got.text()
+            );
+        }
+    }
+}

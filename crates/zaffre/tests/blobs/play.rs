@@ -334,7 +334,15 @@ impl Play {
             Cond::Since(past),
             Cond::NotSince(past),
         ];
-        vec![self.of(&all)]
+        let first = self.of(&all);
+        // Now and then one of a tag and one of a time.
+        let second = self.of(&all[3..]);
+        let two = self.one_in(4) && matches!(first, Cond::Match(_) | Cond::NoneMatch(_));
+        if two {
+            vec![first, second]
+        } else {
+            vec![first]
+        }
     }
 
     fn meta(&mut self) -> Pairs {
