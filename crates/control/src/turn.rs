@@ -31,6 +31,20 @@ const VERSIONS_PAGE: usize = 1000;
 /// Documents removed below a parent in one turn.
 const CHILDREN_LIMIT: usize = 1000;
 
+/// Part of the time of the last write that the first of several requests waits for the others, and the most of it.
+const GATHER_PART: u32 = 4;
+const GATHER_LIMIT: Duration = Duration::from_millis(1);
+
+/// How long a turn is put off when `pending` requests are there, `answered` were answered together by the last write, and that
+/// took `wrote`. Clients that were answered together ask again together: the first of them alone would take a write of its own,
+/// and all others would wait for two. One that asks alone, or finds all of them there, never waits.
+fn gathering(pending: usize, answered: usize, wrote: Duration) -> Duration {
+    if pending == 0 || pending >= answered {
+        return Duration::ZERO;
+    }
+    (wrote / GATHER_PART).min(GATHER_LIMIT)
+}
+
 struct Machine {
     parts: Parts,
     shared: Arc<Shared>,
@@ -40,6 +54,9 @@ struct Machine {
     seq: u64,
     checkpoint: u64,
     last: Time,
+    /// Requests of the last write that had any, and how long it took.
+    answered: usize,
+    wrote: Duration,
 }
 
 pub(crate) fn start(parts: Parts) -> Result<(Control, Loop), StartError> {
@@ -66,6 +83,8 @@ pub(crate) fn start(parts: Parts) -> Result<(Control, Loop), StartError> {
         world,
         seq,
         last: Time::default(),
+        answered: 0,
+        wrote: Duration::ZERO,
     };
     let thread = std::thread::Builder::new()
         .name("loop".into())
@@ -93,6 +112,7 @@ impl Machine {
         let mut slow_at = std::time::Instant::now();
         loop {
             self.parts.bell.wait(wait);
+            self.gather();
             let (pending, stopping) = self.take();
             if slow_at.elapsed() >= SLOW {
                 look_at_all = true;
@@ -107,6 +127,26 @@ impl Machine {
             wait = wake
                 .map_or(SLOW, |at| Duration::from_millis(at.since(self.last).0))
                 .min(SLOW);
+        }
+    }
+
+    /// Waits for those who are likely to ask at this moment, too (`gathering`).
+    fn gather(&self) {
+        let begun = std::time::Instant::now();
+        loop {
+            let pending = {
+                let inbox = self.shared.inbox.lock();
+                let inbox = inbox.unwrap_or_else(PoisonError::into_inner);
+                if inbox.stopping {
+                    return;
+                }
+                inbox.pending.len()
+            };
+            let limit = gathering(pending, self.answered, self.wrote);
+            let Some(left) = limit.checked_sub(begun.elapsed()).filter(|l| !l.is_zero()) else {
+                return;
+            };
+            self.parts.bell.wait(left);
         }
     }
 
@@ -179,8 +219,13 @@ impl Machine {
         if let Some(error) = unread.into_inner() {
             return Err(error); // decided without knowing what is there: nothing of it is written
         }
+        let begun = std::time::Instant::now();
         match self.write(&turn) {
-            Ok(()) => {}
+            Ok(()) => {
+                if !turn.events.is_empty() && !pending.is_empty() {
+                    (self.answered, self.wrote) = (pending.len(), begun.elapsed());
+                }
+            }
             Err(StoreError::Full { message }) => {
                 // C3: the World went ahead of the log; go back to what is durable and let the reserve refuse the next ones.
                 tracing::error!(
@@ -690,5 +735,23 @@ fn holds(condition: Condition, current: Option<&Document>) -> Result<(), Failure
         Ok(())
     } else {
         Err(Failure::Precondition { have })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_of_several_waits_and_never_for_long() {
+        let slow = Duration::from_millis(2);
+        let limit = slow / GATHER_PART;
+        assert_eq!(gathering(1, 16, slow), limit);
+        assert_eq!(gathering(15, 16, slow), limit);
+        assert_eq!(gathering(16, 16, slow), Duration::ZERO, "all are there");
+        assert_eq!(gathering(1, 1, slow), Duration::ZERO, "it asks alone");
+        assert_eq!(gathering(0, 16, slow), Duration::ZERO, "nobody waits");
+        assert_eq!(gathering(1, 16, Duration::from_secs(9)), GATHER_LIMIT);
+        assert_eq!(gathering(1, 16, Duration::ZERO), Duration::ZERO);
     }
 }

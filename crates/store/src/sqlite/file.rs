@@ -17,11 +17,12 @@ use crate::failpoint::{at, step};
 
 /// "Zaff": tells a file of ours from any other SQLite file.
 const APPLICATION: i32 = 0x5a61_6666;
-/// Pages of WAL after which it is copied into the database and reused: 4 MiB, some hundred appends.
-const WAL_PAGES: u32 = 1_000;
+/// Pages of WAL after which it is copied into the database and reused: 16 MiB, some hundred appends. A page that was written often
+/// in between is copied once.
+const WAL_PAGES: u32 = 4_000;
 /// A WAL that one large transaction made longer is cut to this when it is reused. Above `WAL_PAGES`, so that the file
 /// keeps its steady size otherwise.
-const WAL_BYTES: u32 = 16 << 20;
+const WAL_BYTES: u32 = 32 << 20;
 /// With less than this free, an I/O error of SQLite is taken for a full disk.
 pub(super) const LEAST_FREE: u64 = 1 << 20;
 /// Nobody else writes; this covers the moments in which a checkpoint holds a lock.

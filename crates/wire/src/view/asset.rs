@@ -1,7 +1,7 @@
 //! Versions of assets and their containers.
 
 use super::canonical::word;
-use super::envelope::{fill, properties, resource, sent, system_data};
+use super::envelope::{fill, properties, resource_of, sent, system_data, take_properties};
 use crate::{
     arm::{
         asset::{model_type, name_and_version},
@@ -39,8 +39,8 @@ pub fn collection(kind: Kind) -> &'static str {
 pub fn version(document: &Document) -> Value {
     let (name, version) = name_and_version(document.key.path.as_str());
     let kind = document.key.kind;
-    let body = sent(document);
-    let mut p = properties(&body);
+    let mut body = sent(document);
+    let mut p = take_properties(&mut body);
     fill(&mut p, "description", Value::Null);
     fill(&mut p, "tags", json!({}));
     fill(&mut p, "properties", json!({}));
@@ -84,8 +84,9 @@ pub fn version(document: &Document) -> Value {
         | Kind::Tracked
         | Kind::Quota => {}
     }
-    resource(
+    resource_of(
         document,
+        body,
         &format!("{}/{name}/versions/{version}", collection(kind)),
         p,
     )

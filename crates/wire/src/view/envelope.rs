@@ -58,6 +58,14 @@ pub fn properties(body: &Map<String, Value>) -> Map<String, Value> {
         .unwrap_or_default()
 }
 
+/// The same, taken out of a body for which `resource_of` puts others in their place.
+pub fn take_properties(body: &mut Map<String, Value>) -> Map<String, Value> {
+    match body.get_mut("properties").map(Value::take) {
+        Some(Value::Object(properties)) => properties,
+        _ => Map::new(),
+    }
+}
+
 /// Sets `key` where it is absent or null.
 pub fn fill(map: &mut Map<String, Value>, key: &str, value: Value) {
     if map.get(key).is_none_or(Value::is_null) {
