@@ -166,35 +166,31 @@ def run(mini_batch):
     return score(mini_batch)
 ";
 
+/// Submits pipeline `p` of one parallel step over 31 files, whose names it returns, and waits until each worker is within one.
+fn meet(server: &Server, meeting: &Meeting, script: &str, step: &str) -> Vec<String> {
+    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
+    write("cluster.yml", CLUSTER);
+    write("code/score.py", script);
+    write("pipeline.yml", &format!("{step}{}", meeting.variable()));
+    let names: Vec<_> = (0..31).map(|i| format!("f{i:03}")).collect();
+    let files = names.iter().map(|n| (n.as_str(), n.as_str()));
+    fill(&server.folder.join("in"), files);
+    server.ok(&["compute", "create", "-f", "cluster.yml", "-o", "none"]);
+    let create = "job create -f pipeline.yml -n p -o none";
+    server.ok(&create.split(' ').collect::<Vec<_>>());
+    server.wait("all four workers are within a mini-batch", LONG, |_| {
+        meeting.names().len() == 4
+    });
+    names
+}
+
 #[test]
 fn a_worker_dies_and_a_node_is_taken_and_every_row_is_there_once() {
     let server = Server::start();
     let meeting = Meeting::new(&server);
-    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
-    write("cluster.yml", CLUSTER);
-    write("code/score.py", &format!("{GATED}{BESIDE}"));
     let outputs = "outputs: {files: {type: uri_folder}, scores: \"${{parent.outputs.scores}}\"}";
     let step = GATED_STEP.replace("outputs: {scores: \"${{parent.outputs.scores}}\"}", outputs);
-    write("pipeline.yml", &format!("{step}{}", meeting.variable()));
-    let names: Vec<_> = (0..31).map(|i| format!("f{i:03}")).collect();
-    fill(
-        &server.folder.join("in"),
-        names.iter().map(|n| (n.as_str(), n.as_str())),
-    );
-    server.ok(&["compute", "create", "-f", "cluster.yml", "-o", "none"]);
-    server.ok(&[
-        "job",
-        "create",
-        "-f",
-        "pipeline.yml",
-        "-n",
-        "p",
-        "-o",
-        "none",
-    ]);
-    server.wait("all four workers are within a mini-batch", LONG, |_| {
-        meeting.names().len() == 4
-    });
+    let names = meet(&server, &meeting, &format!("{GATED}{BESIDE}"), &step);
     signal("KILL", meeting.names()[0].parse().unwrap());
     server.wait("its mini-batch is tried again", LONG, |s| {
         s.count("p_score", "retries") == 1
@@ -295,28 +291,7 @@ fn a_threshold_ends_the_step_and_the_pipeline_says_which() {
 fn a_cancel_of_the_pipeline_reaches_the_workers_in_the_midst_of_it() {
     let server = Server::start();
     let meeting = Meeting::new(&server);
-    let write = |name: &str, text: &str| support::write(&server.folder, name, text);
-    write("cluster.yml", CLUSTER);
-    write("code/score.py", GATED);
-    let step = format!("{GATED_STEP}{}", meeting.variable());
-    write("pipeline.yml", &step);
-    let names: Vec<_> = (0..31).map(|i| format!("f{i:03}")).collect();
-    let files = names.iter().map(|n| (n.as_str(), n.as_str()));
-    fill(&server.folder.join("in"), files);
-    server.ok(&["compute", "create", "-f", "cluster.yml", "-o", "none"]);
-    server.ok(&[
-        "job",
-        "create",
-        "-f",
-        "pipeline.yml",
-        "-n",
-        "p",
-        "-o",
-        "none",
-    ]);
-    server.wait("all four workers are within a mini-batch", LONG, |_| {
-        meeting.names().len() == 4
-    });
+    meet(&server, &meeting, GATED, GATED_STEP);
     let explained = server.value(&["job", "explain", "-n", "p"], "state");
     assert_eq!(explained, "running");
     server.ok(&["job", "cancel", "-n", "p", "-o", "none"]);

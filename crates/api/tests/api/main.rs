@@ -3,6 +3,7 @@
 mod assets;
 mod batch;
 mod blobs;
+mod blocks;
 mod computes;
 mod fuzz;
 mod hostile;
@@ -13,6 +14,7 @@ mod mlflow;
 mod online;
 mod pipelines;
 mod references;
+mod roles;
 mod routes;
 mod server;
 mod targets;
