@@ -12,6 +12,16 @@ use model::Millis;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// What inputs and outputs hold that are no literals, in Azure's words.
+pub const ASSET_TYPES: [&str; 6] = [
+    "uri_file",
+    "uri_folder",
+    "mltable",
+    "custom_model",
+    "mlflow_model",
+    "triton_model",
+];
+
 /// A limit above this is none: Azure ends every job after 30 days (§2.4.3).
 const MAX_TIMEOUT: Millis = Millis::secs(30 * 86_400);
 /// Longest name of an input or an output: it becomes a folder.
@@ -499,16 +509,8 @@ fn asset(field: &Field<'_>, kind: &Field<'_>, port: PortType) -> Result<Option<A
     if let Some(pinned) = &pinned {
         check_version(pinned).map_err(|e| Invalid::validation(version.path(), e.to_string()))?;
     }
-    const WORDS: [&str; 6] = [
-        "uri_file",
-        "uri_folder",
-        "mltable",
-        "custom_model",
-        "mlflow_model",
-        "triton_model",
-    ];
     let said = kind.text()?.unwrap_or_default().replace('_', "");
-    let word = WORDS
+    let word = ASSET_TYPES
         .iter()
         .find(|w| w.replace('_', "").eq_ignore_ascii_case(&said));
     Ok(Some(Asset {

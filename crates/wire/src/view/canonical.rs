@@ -1,17 +1,8 @@
 //! Enums of a document in Azure's own spelling, however the client spelled them (`arm` A2): clients choose classes by them.
 
+use crate::arm::job::ASSET_TYPES;
 use serde_json::{Map, Value, json};
 
-/// Types of inputs and outputs.
-const PORTS: [&str; 7] = [
-    "literal",
-    "uri_file",
-    "uri_folder",
-    "mltable",
-    "custom_model",
-    "mlflow_model",
-    "triton_model",
-];
 /// How inputs and outputs reach a task.
 const MODES: [&str; 7] = [
     "ReadOnlyMount",
@@ -59,7 +50,8 @@ pub fn job(properties: &mut Map<String, Value>) {
         let map = properties.get_mut(ports).and_then(Value::as_object_mut);
         for (_, port) in map.into_iter().flatten() {
             if let Some(port) = port.as_object_mut() {
-                word(port, kind, &PORTS);
+                word(port, kind, &["literal"]);
+                word(port, kind, &ASSET_TYPES);
                 word(port, "mode", &MODES);
             }
         }
