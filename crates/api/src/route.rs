@@ -138,13 +138,11 @@ impl Routes {
             return finish(&request_id(), Guard::Open, refused);
         };
         let of = |method: &Method| routes.iter().copied().find(|r| r.method == *method);
-        match of(request.method()) {
-            Some(route) => serve(self.api, route, request).await,
-            None if request.method() == Method::HEAD && of(&Method::GET).is_some() => {
-                let route = of(&Method::GET).expect("looked for in this very arm");
-                without_body(serve(self.api, route, request).await)
-            }
-            None => {
+        let read = of(&Method::GET).filter(|_| request.method() == Method::HEAD);
+        match (of(request.method()), read) {
+            (Some(route), _) => serve(self.api, route, request).await,
+            (None, Some(route)) => without_body(serve(self.api, route, request).await),
+            (None, None) => {
                 let refused = wrong_method(&self.api, request).await;
                 finish(&request_id(), Guard::Open, allowing(refused, routes))
             }
